@@ -1,0 +1,1 @@
+"""Tasks. Knows nothing of learning: imports nothing from the rest of NAVRL."""
