@@ -67,6 +67,7 @@ class ObservationLayout:
     landmarks: EntityGroup
     agents: EntityGroup
     communication: EntityGroup | None = None
+    padded: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Networks: encoders (mlp, entity), the recurrent core, actors, critics, action distributions, value normalisation."""

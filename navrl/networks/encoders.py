@@ -1,0 +1,99 @@
+"""From an observation to features: a plain MLP, or a network that knows entities.
+
+An encoder maps ``[..., K, F]`` to ``[..., K, H]``: K rows (agents, or one row holding the joint observation).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn.functional import linear as linear_map
+
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+def linear(inputs: int, outputs: int, gain: float = 1.0, bias: bool = True) -> nn.Linear:
+    """Linear layer with orthogonal weights (Saxe et al. 2014) and zero bias."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
+    nn.init.orthogonal_(layer.weight, gain)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+class MLPEncoder(nn.Module):
+    """``layers`` x (linear, activation[, LayerNorm]); with ``layer_norm`` the input is normalised too (official MAPPO)."""
+
+    def __init__(self, inputs: int, hidden: int, layers: int, activation: str, layer_norm: bool) -> None:
+        super().__init__()
+        gain = nn.init.calculate_gain(activation)
+        modules: list[nn.Module] = [nn.LayerNorm(inputs)] if layer_norm else []
+        for i in range(layers):
+            modules += [linear(inputs if i == 0 else hidden, hidden, gain), ACTIVATIONS[activation]()]
+            if layer_norm:
+                modules.append(nn.LayerNorm(hidden))
+        self.net = nn.Sequential(*modules)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+class EntityEncoder(nn.Module):
+    """Agent-symmetric encoder: its output does not change when landmarks or other agents are permuted.
+
+    Every landmark is embedded with shared weights together with the other agents' offsets *to that landmark*
+    (deep sets, Zaheer et al. 2017), the landmarks are pooled by multi-head attention with scores from their own
+    embedding (Vaswani et al. 2017), the other agents by a sum. One set of weights runs for any number of either
+    (Agarwal et al. 2020, "Learning transferable cooperative behavior in multi-agent teams").
+
+    layout: slices of the observation, as ``envs.base.ObservationLayout``. Where it says ``padded``, an all-zero slot
+    is "no entity" and takes no part.
+    """
+
+    def __init__(self, layout, hidden: int, heads: int = 4) -> None:
+        super().__init__()
+        self.layout, self.heads, self.hidden = layout, heads, hidden
+        own, entity = layout.own.size * layout.own.count, layout.landmarks.size
+        gain = nn.init.calculate_gain("relu")
+        self.pair = linear(entity, hidden, gain)
+        self.landmark = linear(entity + own, hidden, gain)
+        self.crowding = linear(hidden, hidden, gain, bias=False)
+        self.refine = linear(hidden, hidden, gain)
+        self.score = linear(hidden, heads)
+        self.other = linear(entity + own, hidden, gain)
+        self.merge = linear(2 * hidden + own, hidden, gain)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        layout = self.layout
+        own = obs[..., layout.own.start : layout.own.stop]
+        landmarks, others = self._entities(obs, layout.landmarks), self._entities(obs, layout.agents)
+        size = layout.landmarks.size
+        # first layers are linear in the offsets, so differences of projections replace projections of differences
+        crowd = torch.relu((linear_map(others, self.pair.weight)).unsqueeze(-3) - self.pair(landmarks).unsqueeze(-2))
+        if layout.padded:
+            crowd = crowd * _exists(others).unsqueeze(-3)
+        crowd = crowd.sum(-2)  # [..., L, H]: who else is near this landmark
+        to_landmark = linear_map(own, self.landmark.weight[:, size:], self.landmark.bias).unsqueeze(-2)
+        embedded = torch.relu(
+            linear_map(landmarks, self.landmark.weight[:, :size]) + to_landmark + self.crowding(crowd)
+        )
+        embedded = torch.relu(self.refine(embedded))
+        scores = self.score(embedded)
+        if layout.padded:
+            scores = scores.masked_fill(~_exists(landmarks), -1e9)
+        attention = torch.softmax(scores, -2)  # [..., L, heads]
+        pooled = (attention.unsqueeze(-1) * embedded.unflatten(-1, (self.heads, -1))).sum(-3).flatten(-2)
+        to_other = linear_map(own, self.other.weight[:, size:], self.other.bias).unsqueeze(-2)
+        company = torch.relu(linear_map(others, self.other.weight[:, :size]) + to_other)
+        if layout.padded:
+            company = company * _exists(others)
+        return torch.relu(self.merge(torch.cat([pooled, company.sum(-2), own], -1)))
+
+    @staticmethod
+    def _entities(obs: torch.Tensor, group) -> torch.Tensor:
+        return obs[..., group.start : group.stop].unflatten(-1, (group.count, group.size))
+
+
+def _exists(entities: torch.Tensor) -> torch.Tensor:
+    """bool ``[..., n, 1]``: False for an all-zero slot."""
+    return (entities != 0).any(-1, keepdim=True)
