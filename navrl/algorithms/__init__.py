@@ -1,0 +1,1 @@
+"""Algorithms: a loss and an update each, readable beside its paper. They know tensors, not files or trackers."""

@@ -1,0 +1,232 @@
+"""Multi-agent PPO (Yu et al. 2022, "The surprising effectiveness of PPO in cooperative multi-agent games").
+
+Decentralised actors, a critic on the joint observation; with ``algorithm_name: ippo`` (de Witt et al. 2020) the same
+code with a critic on each agent's own observation. Shared or separate parameters, memory or none, discrete or
+continuous actions are properties of the networks: there is one update.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import torch
+from torch import nn
+
+from navrl.algorithms.losses import approx_kl, clipped_surrogate, explained_variance, value_loss
+from navrl.networks.actor import Actor
+from navrl.networks.critic import make_critic
+from navrl.networks.value_norm import ValueNorm
+from navrl.rollout import Rollout, gae
+
+
+class MAPPO:
+    """Everything that learns: networks, optimiser, value normaliser and the generators they draw from."""
+
+    def __init__(self, spec, config, device: torch.device, seed: int) -> None:
+        self.spec, self.config, self.device = spec, config, device
+        with torch.random.fork_rng(devices=[]):  # initial weights depend on the seed alone
+            torch.manual_seed(seed)
+            self.actor = Actor(spec, config).to(device)
+            self.critic = make_critic(spec, config).to(device)
+        self.value_norm = ValueNorm(config.value_norm).to(device)
+        self.recurrent = config.network == "gru"
+        lr = config.lr
+        self.optimiser = torch.optim.Adam(
+            [
+                {"params": list(self.actor.parameters()), "lr": lr},
+                {"params": list(self.critic.parameters()), "lr": config.critic_lr or lr},
+            ],
+            eps=config.adam_eps,
+            fused=device.type in ("cpu", "cuda"),
+        )
+        self.action_generator = torch.Generator(device).manual_seed(seed)
+        self.shuffle_generator = torch.Generator().manual_seed(seed)
+
+    # ---- acting -----------------------------------------------------------------------------------------------
+
+    def initial_hidden(self, num_envs: int) -> torch.Tensor | None:
+        """Actor memory ``[E, N, H]`` before an episode, or None."""
+        if not self.recurrent:
+            return None
+        return torch.zeros(num_envs, self.spec.num_agents, self.config.hidden_size, device=self.device)
+
+    @torch.no_grad()
+    def distribution(self, obs, hidden, starts):
+        """obs ``[E, N, O]``, hidden ``[E, N, H]`` | None, starts bool ``[E]`` -> (distribution over ``[E, N]``, hidden)."""
+        dist, hidden = self.actor(obs.unsqueeze(0), hidden, starts.unsqueeze(0))
+        return dist, hidden
+
+    @torch.no_grad()
+    def act(self, obs, hidden, starts, generator: torch.Generator | None):
+        """Actions for the environment. generator None = the mode. Returns (env actions, raw, log_probs, hidden)."""
+        dist, hidden = self.distribution(obs, hidden, starts)
+        raw = dist.mode() if generator is None else dist.sample(generator)
+        return dist.to_env(raw).squeeze(0), raw.squeeze(0), dist.log_prob(raw).squeeze(0), hidden
+
+    # ---- learning ---------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def evaluate_values(self, rollout: Rollout) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """values, next_values ``[T, E, N]`` in normalised units, and the critic's memory before each step.
+
+        ``next_values[t]`` is the value of what step t truly led to: the observation before auto-reset where an
+        episode may have ended, else the next row.
+        """
+        steps, hidden = rollout.length, None
+        if not self.recurrent:
+            values, _ = self.critic(rollout.obs)
+            at = list(rollout.final_obs)
+            if steps - 1 in rollout.final_obs:
+                next_values = torch.cat([values[1:], values[:1]])  # the last row is overwritten below
+            else:
+                next_values = torch.cat([values[1:], self.critic(rollout.last_obs.unsqueeze(0))[0]])
+            if at:  # where nothing ended, final_obs is what obs[t + 1] is
+                next_values[at] = self.critic(torch.stack(list(rollout.final_obs.values())))[0]
+            return values, next_values, None
+        if rollout.critic_hidden is None:
+            shape = (rollout.num_envs, self.critic.rows, self.config.hidden_size)
+            rollout.critic_hidden = torch.zeros(shape, device=self.device)
+        state, values, next_values, memory = rollout.critic_hidden, [], [], []
+        never = torch.zeros_like(rollout.starts[:1])
+        for t in range(steps):
+            memory.append(state)
+            value, state = self.critic(rollout.obs[t : t + 1], state, rollout.starts[t : t + 1])
+            values.append(value[0])
+            if t > 0 and t - 1 not in rollout.final_obs:
+                next_values.append(value[0])
+            if t in rollout.final_obs:
+                true_next = rollout.final_obs[t]
+            elif t == steps - 1:
+                true_next = rollout.last_obs
+            else:
+                continue
+            next_values.append(self.critic(true_next.unsqueeze(0), state, never)[0][0])
+        rollout.critic_hidden = state
+        return torch.stack(values), torch.stack(next_values), torch.stack(memory)
+
+    def update(self, rollout: Rollout, lr_scale: float, entropy_coef: float) -> dict[str, torch.Tensor]:
+        """One iteration of learning; returns layer-1 metrics as 0-d tensors on the device (nothing is synchronised)."""
+        config = self.config
+        for group, lr in zip(self.optimiser.param_groups, (config.lr, config.critic_lr or config.lr)):
+            group["lr"] = lr * lr_scale
+
+        old_values, next_values, critic_memory = self.evaluate_values(rollout)
+        values = self.value_norm.denormalise(old_values)
+        advantages = gae(
+            rollout.rewards,
+            values,
+            self.value_norm.denormalise(next_values),
+            rollout.terminated,
+            rollout.truncated,
+            config.gamma,
+            config.gae_lambda,
+        )
+        returns = advantages + values
+        self.value_norm.update(returns, self.critic.heads())
+        old_values = self.value_norm.normalise(values) if self.value_norm.kind == "popart" else old_values
+        metrics = {"explained_variance": explained_variance(values, returns)}
+
+        batch = {
+            "obs": rollout.obs,
+            "actions": rollout.actions,
+            "log_probs": rollout.log_probs,
+            "advantages": self.standardise(advantages),
+            "returns": self.value_norm.normalise(returns),
+            "old_values": old_values,
+        }
+        if self.recurrent:
+            batch |= {"starts": rollout.starts[:-1], "actor_memory": rollout.actor_hidden, "critic_memory": critic_memory}
+        totals: dict[str, torch.Tensor] = {}
+        count = 0
+        for epoch in range(config.ppo_epoch):
+            for part in self.minibatches(batch, rollout.length, rollout.num_envs):
+                stats = self.step(part, entropy_coef)
+                count += 1
+                for name, value in stats.items():
+                    totals[name] = totals[name] + value if name in totals else value
+            if config.target_kl is not None and float(stats["approx_kl"]) > config.target_kl:
+                break
+        metrics |= {name: value / count for name, value in totals.items()}
+        return metrics
+
+    def standardise(self, advantages: torch.Tensor) -> torch.Tensor:
+        """Mean 0, deviation 1 over the iteration; agents of different roles, whose scales differ, each on their own."""
+        dims = (0, 1, 2) if len(set(self.spec.roles)) == 1 else (0, 1)
+        mean, std = advantages.mean(dims, keepdim=True), advantages.std(dims, keepdim=True)
+        return (advantages - mean) / (std + 1e-8)
+
+    def minibatches(self, batch: dict[str, torch.Tensor], steps: int, num_envs: int) -> Iterator[dict[str, torch.Tensor]]:
+        """Each sample once, in a fresh order, in near-equal minibatches of about ``mini_batch_size`` joint steps.
+
+        Yields tensors ``[L, M, ...]``: L = 1 without memory, else whole chunks of L = ``chunk_length`` steps whose
+        gradient stops at the chunk's border (truncated BPTT) and whose memory starts where acting left it.
+        """
+        length = (self.config.chunk_length or steps) if self.recurrent else 1
+        chunks = steps // length
+        total = chunks * num_envs
+
+        def chunked(x: torch.Tensor) -> torch.Tensor:  # [T, E, ...] -> [C * E, L, ...]
+            if length == 1:
+                return x.flatten(0, 1).unsqueeze(1)
+            return x.unflatten(0, (chunks, length)).transpose(1, 2).flatten(0, 1)
+
+        views = {name: chunked(x) for name, x in batch.items()}
+        size = max(1, min(total, (self.config.mini_batch_size or steps * num_envs) // length))
+        order = torch.randperm(total, generator=self.shuffle_generator).to(self.device)
+        for index in order.tensor_split(-(-total // size)):
+            part = {name: x[index].transpose(0, 1) for name, x in views.items()}
+            for name in ("actor_memory", "critic_memory"):
+                part[name] = part[name][0] if name in part else None
+            yield part
+
+    def step(self, part: dict[str, torch.Tensor], entropy_coef: float) -> dict[str, torch.Tensor]:
+        """One gradient step on one minibatch ``[L, M, N, ...]``; returns the sums' ingredients as 0-d tensors."""
+        config = self.config
+        starts = part.get("starts")
+        dist, _ = self.actor(part["obs"], part["actor_memory"], starts)
+        log_ratio = dist.log_prob(part["actions"]) - part["log_probs"]
+        policy_loss = clipped_surrogate(log_ratio, part["advantages"], config.clip_param).mean()
+        entropy = dist.entropy(part["actions"]).mean()
+
+        values, _ = self.critic(part["obs"], part["critic_memory"], starts)
+        clip = config.clip_param if config.value_clip else None
+        critic_loss = value_loss(values, part["old_values"], part["returns"], clip, config.huber_delta).mean()
+
+        loss = policy_loss - entropy_coef * entropy + config.value_loss_coef * critic_loss
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        actor_norm = nn.utils.clip_grad_norm_(self.actor.parameters(), config.max_grad_norm)
+        critic_norm = nn.utils.clip_grad_norm_(self.critic.parameters(), config.max_grad_norm)
+        self.optimiser.step()
+        with torch.no_grad():
+            detached = log_ratio.detach()
+            return {
+                "policy_loss": policy_loss.detach(),
+                "value_loss": critic_loss.detach(),
+                "entropy": entropy.detach(),
+                "approx_kl": approx_kl(detached).mean(),
+                "clip_fraction": (torch.expm1(detached).abs() > config.clip_param).to(detached.dtype).mean(),
+                "actor_grad_norm": actor_norm,
+                "critic_grad_norm": critic_norm,
+            }
+
+    # ---- saving -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters, optimiser moments, value moments and generators: tensors and plain Python values only."""
+        return {
+            "actor": self.actor.state_dict(),
+            "critic": self.critic.state_dict(),
+            "value_norm": self.value_norm.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "action_generator": self.action_generator.get_state(),
+            "shuffle_generator": self.shuffle_generator.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.actor.load_state_dict(state["actor"])
+        self.critic.load_state_dict(state["critic"])
+        self.value_norm.load_state_dict(state["value_norm"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.action_generator.set_state(state["action_generator"].cpu())
+        self.shuffle_generator.set_state(state["shuffle_generator"].cpu())

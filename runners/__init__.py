@@ -1,0 +1,1 @@
+"""The loops: training, evaluation, and one experiment from configuration to summary."""
