@@ -1,0 +1,33 @@
+"""Integer seeds that depend on (seed, environment, episode) and on nothing else. Pure Python: workers import it.
+
+The mixer is SplitMix64's finaliser (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators",
+fig. 14) applied once per word. ``envs.seeding`` has the same in tensors, and these names too.
+"""
+
+from __future__ import annotations
+
+GAMMA = 0x9E3779B97F4A7C15
+MIX1 = 0xBF58476D1CE4E5B9
+MIX2 = 0x94D049BB133111EB
+MASK = (1 << 64) - 1
+
+# Streams that must never share an episode: what trains, what selects the best checkpoint, what is reported.
+TRAIN, SELECTION, FINAL = 0, 1, 2
+
+
+def mix64(value: int) -> int:
+    """SplitMix64's output function on one 64-bit word, as an unsigned Python integer."""
+    value = (value + GAMMA) & MASK
+    value = ((value ^ (value >> 30)) * MIX1) & MASK
+    value = ((value ^ (value >> 27)) * MIX2) & MASK
+    return value ^ (value >> 31)
+
+
+def stream_seed(seed: int, stream: int) -> int:
+    """One 63-bit seed per (seed, stream); streams are the constants of this module."""
+    return mix64(mix64(seed & MASK) ^ stream) >> 1
+
+
+def episode_seed(seed: int, env: int, episode: int) -> int:
+    """A seed below 2**32 for environments that take an integer (mpe2, any PettingZoo task)."""
+    return mix64(mix64(mix64(seed & MASK) ^ env) ^ episode) >> 32
