@@ -29,6 +29,7 @@ def layout(
         landmarks=landmark_group,
         agents=agent_group,
         communication=EntityGroup(agent_group.stop, others, COMMUNICATION_SIZE),
+        padded=landmarks > num_agents or others > num_agents - 1,
     )
 
 

@@ -55,9 +55,10 @@ class EntityEncoder(nn.Module):
         self.layout, self.heads, self.hidden = layout, heads, hidden
         own, entity = layout.own.size * layout.own.count, layout.landmarks.size
         gain = nn.init.calculate_gain("relu")
-        self.pair = linear(entity, hidden, gain)
+        pair = max(hidden // 4, 4)  # one embedding for each (other agent, landmark): the largest tensor here
+        self.pair = linear(entity, pair, gain)
         self.landmark = linear(entity + own, hidden, gain)
-        self.crowding = linear(hidden, hidden, gain, bias=False)
+        self.crowding = linear(pair, hidden, gain, bias=False)
         self.refine = linear(hidden, hidden, gain)
         self.score = linear(hidden, heads)
         self.other = linear(entity + own, hidden, gain)
@@ -69,7 +70,8 @@ class EntityEncoder(nn.Module):
         landmarks, others = self._entities(obs, layout.landmarks), self._entities(obs, layout.agents)
         size = layout.landmarks.size
         # first layers are linear in the offsets, so differences of projections replace projections of differences
-        crowd = torch.relu((linear_map(others, self.pair.weight)).unsqueeze(-3) - self.pair(landmarks).unsqueeze(-2))
+        from_landmark = linear_map(-landmarks, self.pair.weight, self.pair.bias)
+        crowd = torch.relu(linear_map(others, self.pair.weight).unsqueeze(-3) + from_landmark.unsqueeze(-2))
         if layout.padded:
             crowd = crowd * _exists(others).unsqueeze(-3)
         crowd = crowd.sum(-2)  # [..., L, H]: who else is near this landmark
