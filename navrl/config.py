@@ -1,0 +1,737 @@
+"""The configuration: one flat, typed, frozen schema, and how a run's values are gathered and checked.
+
+``Config`` has one field a key. ``load`` gathers values from the command line, the environment (tracker settings
+only), a YAML file and the defaults, in this order of precedence, and reports all faults of all of them at once.
+Nothing here imports torch, an environment or a tracker: ``--help`` must be fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from navrl import command_line, fields, yaml_io
+from navrl.faults import (
+    ConfigError,
+    Fault,
+    holds_password,
+    is_secret_key,
+    is_secret_value,
+    nearest,
+    redact,
+    secret_fault,
+    show,
+    show_key,
+)
+
+SAMPLE_ENTITY = "your_account_or_team_name"  # as train_mpe.yaml shows it; nobody's account
+
+# The kinds of key. Only "science" can change a result; it alone goes to trackers and into the hash. "name" keys are
+# fixed once a run exists. The others may change when a run is resumed.
+KINDS = ("science", "machine", "rhythm", "tracker", "name", "path")
+
+MAIN_TASK = "simple_spread"  # the task whose settings the defaults below are
+
+
+def _key(
+    default: Any,
+    description: str,
+    *,
+    section: str,
+    kind: str,
+    larger: str = "",
+    smaller: str = "",
+    allowed: str = "",
+    **bounds: Any,
+) -> Any:
+    """A field: its default, its help text, and what a larger or a smaller value does."""
+    text = description
+    text += f" Larger: {larger}." if larger else ""
+    text += f" Smaller: {smaller}." if smaller else ""
+    extra = {"section": section, "kind": kind} | ({"allowed": allowed} if allowed else {})
+    return Field(default, description=text, json_schema_extra=extra, **bounds)
+
+
+_task = partial(_key, section="Task", kind="science")
+_learns = partial(_key, section="What learns", kind="science")
+_scale = partial(_key, section="Scale", kind="science")
+_learner = partial(_key, section="Learner", kind="science")
+_machine = partial(_key, section="Machine", kind="machine")
+_rhythm = partial(_key, section="Rhythm", kind="rhythm")
+_tracker = partial(_key, section="Trackers", kind="tracker")
+_name = partial(_key, section="Names and places", kind="name")
+_path = partial(_key, section="Names and places", kind="path")
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _one_or_more(value: Any) -> Any:
+    return (value,) if isinstance(value, int) and not isinstance(value, bool) else _as_tuple(value)
+
+
+def _increasing(value: tuple[int, ...]) -> tuple[int, ...]:
+    if not value or value[0] < 1 or any(later <= earlier for earlier, later in zip(value, value[1:])):
+        raise ValueError("not increasing")
+    return value
+
+
+def _no_twins(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(value)) != len(value):
+        raise ValueError("an item is given twice")
+    return value
+
+
+def _printable_name(value: str) -> str:
+    if not value.strip() or "\0" in value:
+        raise ValueError("empty or with a NUL character")
+    return value
+
+
+def _normaliser(value: Any) -> Any:
+    return {True: "running", False: "none"}[value] if isinstance(value, bool) else value
+
+
+Text = Annotated[str, AfterValidator(_printable_name)]
+TEXT = "text that is not empty"
+
+
+class Config(BaseModel):
+    """Everything that decides a run. Frozen; unknown keys, wrong types and values out of range are refused.
+
+    Task settings that are not given take the values below for ``simple_spread`` (the main job). For any other task
+    they are None, "the task's own default", so that a task is never handed a setting nobody asked for.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, protected_namespaces=()
+    )
+
+    # --- Task
+    env_id: Text = _task(
+        MAIN_TASK,
+        "The task: a short name, or pettingzoo:module:function for any PettingZoo ParallelEnv.",
+        allowed="the name of a task (simple_spread, ...) or pettingzoo:module:function",
+    )
+    env_backend: Literal["batched", "mpe2", "pettingzoo"] = _task(
+        "batched",
+        "What runs the task: batched tensors (fast), or the original in worker processes. A pettingzoo:... task "
+        "takes pettingzoo by itself.",
+    )
+    num_agents: int | None = _task(
+        3, "Number of agents (and landmarks). null: the task's own default.", ge=1, le=4096,
+        larger="harder to coordinate; cost per step grows with its square",
+        smaller="easier; 1 has nobody to collide with",
+    )
+    max_cycles: int | None = _task(25, "Steps after which an episode is cut off. null: the task's own.", ge=1,
+                                   le=1_000_000)
+    local_ratio: float | None = _task(
+        0.5, "Share of the reward that is an agent's own (collisions); the rest is the team's. null: the task's own.",
+        ge=0, le=1, larger="collisions matter more", smaller="covering landmarks matters more",
+    )
+    continuous_actions: bool | None = _task(False, "Continuous instead of discrete actions. null: the task's own.")
+    terminate_on_success: bool | None = _task(
+        False, "End an episode as soon as every landmark is covered. null: the task's own.")
+    num_agent_neighbors: int | None = _task(
+        None, "How many other agents an agent sees, nearest first. null: all.", ge=1, le=4096)
+    num_landmark_neighbors: int | None = _task(
+        None, "How many landmarks an agent sees, nearest first. null: all.", ge=1, le=4096)
+    curriculum: bool | None = _task(
+        False, "Begin at curriculum stage 0 (simple_spread: without collision penalty). null: the task's own.")
+    curriculum_advance_at: (
+        Annotated[tuple[int, ...], BeforeValidator(_one_or_more), AfterValidator(_increasing)] | None
+    ) = _task(
+        None,
+        "Environment steps at which the curriculum advances by one stage. null: it stays at stage 0.",
+        allowed="a whole number >= 1, or a list of increasing ones",
+    )
+
+    # --- What learns
+    algorithm_name: Literal["mappo", "ippo"] = _learns(
+        "mappo", "mappo: the critic sees all agents (Yu et al. 2022); ippo: the critic sees what its agent sees.")
+    network: Literal["mlp", "gru", "entity"] = _learns(
+        "entity",
+        "mlp: feed-forward; gru: with memory over the episode; entity: shared weights over landmarks and agents, "
+        "for tasks that say which part of the observation is which.",
+    )
+    share_policy: bool = _learns(True, "One set of weights for all agents of a role, or one each.")
+    hidden_size: int = _learns(
+        64, "Width of the hidden layers.", ge=1, le=65536,
+        larger="fits more, slower, needs more data", smaller="faster, may be too simple for many agents",
+    )
+    num_layers: int = _learns(
+        2, "Number of hidden layers.", ge=1, le=64,
+        larger="more expressive, slower, harder to train", smaller="faster and easier to train",
+    )
+    activation: Literal["tanh", "relu"] = _learns("tanh", "Activation function of the hidden layers.")
+
+    # --- Scale
+    seed: int = _scale(1, "Decides every random number of the run.", ge=0, le=fields.MAX_INT)
+    num_envs: int = _scale(
+        256, "Copies of the environment that are stepped together.", ge=1, le=1 << 20,
+        larger="steadier updates and more steps a second, but fewer updates for the budget",
+        smaller="more updates for the budget, each noisier",
+    )
+    rollout_length: int = _scale(
+        25, "Steps of each copy between two updates.", ge=1, le=1_000_000,
+        larger="steadier updates and longer looks ahead, but fewer updates for the budget",
+        smaller="more updates for the budget, leaning more on the critic",
+    )
+    total_env_steps: int = _scale(
+        2_000_000, "The budget: environment steps summed over copies.", ge=1, le=fields.MAX_INT,
+        larger="better results, longer run", smaller="quick look",
+    )
+
+    # --- Learner
+    lr: float = _learner(
+        5e-4, "Learning rate of Adam, at the start.", gt=0, le=1,
+        larger="faster, until updates overshoot (watch approx_kl and clip_fraction)", smaller="slower and safer",
+    )
+    critic_lr: float | None = _learner(
+        None, "Learning rate of the critic. null: as lr.", gt=0, le=1,
+        larger="values follow the policy faster, noisier", smaller="values lag behind the policy",
+    )
+    lr_schedule: Literal["constant", "linear"] = _learner(
+        "linear", "Learning rates stay, or fall linearly to 0 over lr_decay_steps.")
+    lr_decay_steps: int | None = _learner(
+        None, "Environment steps over which the schedules run. null: the budget, total_env_steps.", ge=1,
+        le=fields.MAX_INT, larger="learning rate stays high for longer", smaller="settles sooner; past it nothing moves",
+    )
+    adam_eps: float = _learner(
+        1e-5, "Adam's epsilon.", gt=0, lt=1,
+        larger="damps steps of parameters with tiny gradients", smaller="closer to sign descent",
+    )
+    ppo_epoch: int = _learner(
+        4, "Passes over each batch of experience.", ge=1, le=1000,
+        larger="more learning from the same steps, slower, drifts further from the data",
+        smaller="faster iterations, needs more steps",
+    )
+    mini_batch_size: int | None = _learner(
+        800, "Joint steps in a minibatch (all agents of one step count once). null: the whole batch. With gru, "
+        "whole chunks.", ge=1, le=fields.MAX_INT,
+        larger="fewer, steadier gradient steps", smaller="more, noisier gradient steps",
+    )
+    chunk_length: int = _learner(
+        10, "Steps over which gradients flow back through time (gru only).", ge=1, le=1_000_000,
+        larger="memory is trained over longer spans, slower", smaller="faster, memory is trained short-sighted",
+    )
+    clip_param: float = _learner(
+        0.2, "PPO's clip range of the probability ratio.", gt=0, le=1,
+        larger="bigger policy changes in an update, less stable", smaller="smaller changes, slower",
+    )
+    value_clip: bool = _learner(True, "Clip value updates to clip_param too.")
+    huber_delta: float | None = _learner(
+        10.0, "Value errors beyond this count linearly (Huber loss). null: squared error.", gt=0, le=1e9,
+        larger="closer to squared error, outliers pull more", smaller="outliers pull less, slower critic",
+    )
+    value_loss_coef: float = _learner(
+        1.0, "Weight of the value loss.", gt=0, le=1e6,
+        larger="critic first where weights are shared or gradients clipped", smaller="critic learns more gently",
+    )
+    entropy_coef: float = _learner(
+        0.0, "Weight of the entropy bonus, at the start.", ge=0, le=1e3,
+        larger="explores more and longer, less precise in the end", smaller="settles sooner, may settle too soon",
+    )
+    entropy_coef_end: float | None = _learner(
+        None, "Where the entropy bonus ends: linear over lr_decay_steps. null: it stays.", ge=0, le=1e3,
+        larger="keeps exploring late", smaller="precise in the end",
+    )
+    gamma: float = _learner(
+        0.95, "Discount per step.", ge=0, le=1,
+        larger="looks further ahead, noisier advantages", smaller="short-sighted, steadier",
+    )
+    gae_lambda: float = _learner(
+        0.9, "Lambda of generalised advantage estimation (Schulman et al. 2016).", ge=0, le=1,
+        larger="less bias, more noise", smaller="leans on the critic",
+    )
+    max_grad_norm: float | None = _learner(
+        0.5, "Gradients are scaled down to this global norm. null: never.", gt=0, le=1e9,
+        larger="clips rarely; a bad batch can do harm", smaller="clips often, slower, steadier",
+    )
+    value_norm: Annotated[Literal["none", "running", "popart"], BeforeValidator(_normaliser)] = _learner(
+        "running", "How returns are normalised for the critic; popart also rescales its last layer. true means "
+        "running, false none.", allowed="one of none, running, popart, or true or false",
+    )
+    target_kl: float | None = _learner(
+        None, "Stop an update's epochs when approx_kl goes beyond this. null: never.", gt=0, le=1e6,
+        larger="stops rarely", smaller="stops early: small, safe updates",
+    )
+
+    # --- Machine
+    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:(0|[1-9][0-9]{0,2}))?)$")] = _machine(
+        "cpu", "Where tensors live.", allowed="cpu, cuda, cuda:N or mps")
+    torch_threads: int = _machine(
+        1, "Threads of torch in the training process.", ge=1, le=1024,
+        larger="pays for wide networks only; small ones get several times slower", smaller="1 is right on most CPUs",
+    )
+    num_workers: int | None = _machine(
+        None, "Worker processes of the mpe2 and pettingzoo backends; 0 steps the copies in the training process. "
+        "null: one a core, at most num_envs.", ge=0, le=4096)
+    worker_timeout: float = _machine(
+        60.0, "Seconds after which a worker that does not answer counts as hung.", gt=0, le=86400)
+
+    # --- Rhythm
+    eval_interval: int = _rhythm(10, "Iterations between evaluations.", ge=1, le=fields.MAX_INT)
+    eval_episodes: int = _rhythm(100, "Episodes of an evaluation during training.", ge=1, le=1_000_000)
+    eval_sampled: bool = _rhythm(False, "Also evaluate with sampled actions, as eval_sampled/ metrics.")
+    final_eval_episodes: int = _rhythm(
+        500, "Fresh episodes of the task's original for the final evaluation.", ge=1, le=1_000_000)
+    log_interval: int = _rhythm(1, "Iterations between rows of training metrics.", ge=1, le=fields.MAX_INT)
+    checkpoint_interval: int = _rhythm(25, "Iterations between checkpoints.", ge=1, le=fields.MAX_INT)
+    log_eval_episodes: int = _rhythm(
+        4, "Evaluation episodes kept as trajectories and animations; 0: none.", ge=0, le=10_000)
+
+    # --- Trackers
+    logger: Annotated[
+        tuple[Literal["console", "wandb", "swanlab", "mlflow", "tensorboard"], ...],
+        BeforeValidator(_as_tuple),
+        AfterValidator(_no_twins),
+    ] = _tracker(
+        ("console",), "Where metrics go beside the local record, which is always written.",
+        allowed="a list of console, wandb, swanlab, mlflow, tensorboard (each at most once)",
+    )
+    log_wandb: bool = _tracker(
+        True, "true adds wandb to logger, false takes it out. Where only logger is given, as logger says.")
+    wandb_entity: Text | None = _tracker(None, "W&B account or team. null: your default one.", allowed=TEXT)
+    wandb_project: Text = _tracker("NAVRL", "W&B project. Left at NAVRL it follows project_name.", allowed=TEXT)
+    wandb_group: Text | None = _tracker(None, "W&B group. null: as group.", allowed=TEXT)
+    wandb_name: Text | None = _tracker(None, "W&B run name. null: as experiment_name.", allowed=TEXT)
+    wandb_mode: Literal["auto", "online", "offline", "disabled"] = _tracker(
+        "auto", "auto: online where a key is configured and the server answers, else offline (also WANDB_MODE).")
+    wandb_proxy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://[^\s]+$")] | None = _tracker(
+        None, "Proxy that W&B alone uses.", allowed="an address like http://host:port")
+    wandb_tags: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple), AfterValidator(_no_twins)] = _tracker(
+        (), "Tags of the run.", allowed="a list of words (each at most once)")
+    swanlab_mode: Literal["online", "local", "offline", "disabled"] = _tracker(
+        "offline", "offline: publish later; local: a dashboard on this machine (also SWANLAB_MODE).")
+    mlflow_tracking_uri: Text | None = _tracker(
+        None, "MLflow store or server (also MLFLOW_TRACKING_URI). null: an SQLite file beside the runs.", allowed=TEXT)
+    trace: Literal["none", "mlflow", "wandb", "weave"] = _tracker(
+        "none", "Which tracker gets evaluation episodes step by step.")
+    keep_artifacts: Literal["final", "best", "all"] = _tracker(
+        "best", "Which checkpoints trackers get: the final one, the best and the final, or all.")
+    tracker_timeout: float = _tracker(
+        15.0, "Seconds without progress after which a tracker is set aside at the end.", gt=0, le=86400)
+    tracker_disk_budget_mb: int = _tracker(
+        2000, "Megabytes that the trackers' own files may take in a run directory.", ge=1, le=1 << 40)
+    privacy: Literal["normal", "strict"] = _tracker(
+        "normal", "strict: nothing leaves this machine, and trackers learn no host, user, path or code.")
+
+    # --- Names and places
+    project_name: Text | None = _name(None, "Project in every tracker and on disk. null: as wandb_project.",
+                                      allowed=TEXT)
+    group: Text | None = _name(None, "Group of runs that differ in seed only. null: as wandb_group, else built from "
+                                     "the run.", allowed=TEXT)
+    experiment_name: Text | None = _name(None, "Name of the run. null: as wandb_name, else built from the run.",
+                                         allowed=TEXT)
+    named_keys: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple), AfterValidator(_no_twins)] = _name(
+        (), "Result-changing keys whose values are part of built names. Those given on the command line are added by "
+            "themselves.", allowed="a list of keys (each at most once)",
+    )
+    run_dir: Text = _path("runs", "Directory under which runs are kept (also NAVRL_RUNS).", allowed=TEXT)
+    if_exists: Literal["new", "resume", "error"] = _path(
+        "new", "When the run's directory is taken: number the new run, continue the old one, or refuse.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_what_depends_on_others(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        env_id = data.get("env_id", MAIN_TASK)
+        if env_id != MAIN_TASK:
+            for key in TASK_SETTINGS:
+                data.setdefault(key, None)
+            if isinstance(env_id, str) and env_id.startswith("pettingzoo:"):
+                data.setdefault("env_backend", "pettingzoo")
+        if "logger" in data and isinstance(data["logger"], (list, tuple)):
+            data.setdefault("log_wandb", "wandb" in data["logger"])
+        return data
+
+    @model_validator(mode="after")
+    def _agree(self, info: ValidationInfo) -> Config:
+        if not (info.context or {}).get("fields_only"):
+            faults = self.cross_faults()
+            if faults:
+                raise ValueError("; ".join(f"{fault.key}: {fault.message}" for fault in faults))
+        return self
+
+    def cross_faults(self) -> list[Fault]:
+        """Faults that show only when several keys are read together."""
+        faults = []
+        if self.curriculum_advance_at is not None and not self.curriculum:
+            faults.append(Fault("curriculum_advance_at", "needs curriculum: true"))
+        if self.trace != "none":
+            needed = "wandb" if self.trace == "weave" else self.trace
+            if needed not in self.trackers:
+                faults.append(Fault("trace", f"{self.trace} needs {needed} in logger"))
+        if self.privacy == "strict":
+            for tracker, key in (("wandb", "wandb_mode"), ("swanlab", "swanlab_mode")):
+                if tracker in self.trackers and getattr(self, key) == "online":
+                    faults.append(Fault(key, "online is refused with privacy: strict; write offline"))
+        for key in self.named_keys:
+            if key not in SCIENCE_KEYS:
+                faults.append(Fault("named_keys", f"{show(key)} is not a result-changing key; "
+                                                  f"nearest: {nearest(key, SCIENCE_KEYS)}"))
+        return faults
+
+    # --- What the values come to
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """``logger`` with wandb added or taken out as ``log_wandb`` says."""
+        others = tuple(name for name in self.logger if name != "wandb")
+        if not self.log_wandb:
+            return others
+        return self.logger if "wandb" in self.logger else (*self.logger, "wandb")
+
+    @property
+    def batch_size(self) -> int:
+        """Joint steps collected in one iteration: ``num_envs * rollout_length``."""
+        return self.num_envs * self.rollout_length
+
+    @property
+    def minibatch_size(self) -> int:
+        """Joint steps in a minibatch, at most the batch (a GRU's minibatch is then rounded to whole chunks)."""
+        return self.batch_size if self.mini_batch_size is None else min(self.mini_batch_size, self.batch_size)
+
+    @property
+    def decay_steps(self) -> int:
+        """Environment steps over which learning rate and entropy bonus change."""
+        return self.total_env_steps if self.lr_decay_steps is None else self.lr_decay_steps
+
+    @property
+    def critic_learning_rate(self) -> float:
+        return self.lr if self.critic_lr is None else self.critic_lr
+
+    @property
+    def final_entropy_coef(self) -> float:
+        return self.entropy_coef if self.entropy_coef_end is None else self.entropy_coef_end
+
+    def task_settings(self) -> dict[str, Any]:
+        """The settings to hand to the task: those that are not null. Empty for a task of which nothing was asked."""
+        settings = {key: getattr(self, key) for key in TASK_SETTINGS}
+        return {key: value for key, value in settings.items() if value is not None}
+
+    def science(self) -> dict[str, Any]:
+        """The flat values that can change a result, for trackers and for the hash.
+
+        null where it stands for another key's value is resolved (``critic_lr`` to ``lr``), so that two ways to write
+        one experiment compare equal.
+        """
+        values = {key: _plain(getattr(self, key)) for key in SCIENCE_KEYS}
+        values.update(
+            critic_lr=self.critic_learning_rate,
+            lr_decay_steps=self.decay_steps,
+            entropy_coef_end=self.final_entropy_coef,
+            mini_batch_size=self.minibatch_size,
+        )
+        return values
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def kind_of(key: str) -> str:
+    """One of ``KINDS``."""
+    return Config.model_fields[key].json_schema_extra["kind"]  # type: ignore[index,return-value]
+
+
+def section_of(key: str) -> str:
+    return Config.model_fields[key].json_schema_extra["section"]  # type: ignore[index,return-value]
+
+
+KEYS = tuple(Config.model_fields)
+SCIENCE_KEYS = tuple(key for key in KEYS if kind_of(key) == "science")
+# Handed to the task's constructor. The runner itself advances the stage at curriculum_advance_at.
+TASK_SETTINGS = ("num_agents", "max_cycles", "local_ratio", "continuous_actions", "terminate_on_success",
+                 "num_agent_neighbors", "num_landmark_neighbors", "curriculum")
+
+
+def config_hash(config: Config) -> str:
+    """SHA-256 (hex) of ``science()`` without ``seed``, as canonical JSON: equal for the runs of one group."""
+    values = {key: value for key, value in config.science().items() if key != "seed"}
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def dump(config: Config) -> str:
+    """The resolved ``config.yaml``: every key, in the schema's order; ``load`` on it gives the same Config.
+
+    A value that carries a password (a proxy or database address) is the exception: it is written as null, with a
+    comment that says so, and has to be given again.
+    """
+    lines: list[str] = []
+    section = ""
+    for key in KEYS:
+        if section_of(key) != section:
+            section = section_of(key)
+            lines += ["", f"# {section}"] if lines else [f"# {section}"]
+        value = getattr(config, key)
+        if holds_password(value):
+            lines.append(f"{key}: null  # it holds a password, which is not written down; give it again")
+        else:
+            lines.append(f"{key}: {yaml_io.emit(value)}")
+    return "\n".join(lines) + "\n"
+
+
+# --- Gathering the values of a run
+
+Source = Literal["cli", "env", "yaml", "default"]
+# (env_id, env_backend, settings) -> (key, message) of every setting that the task does not take
+TaskCheck = Callable[[str, str, dict[str, Any]], Iterable[Sequence[str]]]
+
+# Environment variables that mean what the trackers' makers say. Old words of theirs are translated.
+ENVIRONMENT = {
+    "WANDB_MODE": "wandb_mode",
+    "WANDB_PROJECT": "wandb_project",
+    "WANDB_ENTITY": "wandb_entity",
+    "WANDB_RUN_GROUP": "wandb_group",
+    "WANDB_NAME": "wandb_name",
+    "WANDB_TAGS": "wandb_tags",
+    "SWANLAB_MODE": "swanlab_mode",
+    "MLFLOW_TRACKING_URI": "mlflow_tracking_uri",
+    "NAVRL_RUNS": "run_dir",
+}
+_OLD_WORDS = {("WANDB_MODE", "dryrun"): "offline", ("WANDB_MODE", "run"): "online", ("SWANLAB_MODE", "cloud"): "online"}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checked configuration and where it came from.
+
+    sources: for every key the layer that decided it. notices: things worth a line on the console, no faults.
+    config_file: the YAML file, if one was given. resume: the run directory to continue, if one was given.
+    """
+
+    config: Config
+    sources: Mapping[str, Source]
+    notices: tuple[str, ...] = ()
+    config_file: Path | None = None
+    resume: Path | None = None
+
+
+@dataclass
+class _Layer:
+    """Values from one place, with where each was said."""
+
+    source: Source
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+
+
+def _layer_faults(layer: _Layer) -> list[Fault]:
+    """What is wrong with single values of a layer. Faulty and unknown keys are taken out of it."""
+    faults = []
+    for key in [key for key in layer.values if key not in Config.model_fields]:
+        faults.append(_unknown(key, layer.values.pop(key), layer.places[key]))
+    for key in [key for key, value in layer.values.items() if is_secret_value(value) and kind_of(key) != "path"]:
+        del layer.values[key]
+        faults.append(secret_fault(key, layer.places[key]))
+    try:
+        Config.model_validate(layer.values, context={"fields_only": True})
+    except ValidationError as error:
+        for key in dict.fromkeys(str(detail["loc"][0]) for detail in error.errors(include_url=False)):
+            faults.append(_bad_value(key, layer.values.pop(key), layer.places[key]))
+    return faults
+
+
+def _unknown(key: str, value: Any, where: str) -> Fault:
+    if is_secret_key(key):
+        return secret_fault(show_key(key), where)
+    message = f"there is no such key; nearest: {nearest(key, KEYS)}"
+    if isinstance(value, dict):
+        inside = ", ".join(name if name in KEYS else f"{nearest(name, KEYS)} (for {show_key(name)})"
+                           for name in value if not is_secret_key(name))
+        message = f"keys are not nested; write those inside it at the top level: {inside or 'none was given'}"
+    return Fault(show_key(key), message, where)
+
+
+def _bad_value(key: str, value: Any, where: str) -> Fault:
+    info = Config.model_fields[key]
+    message = f"{show(value)} is not allowed; it must be {fields.allowed(info)}{fields.hint(value, info)}"
+    words = fields.choices(info)
+    if words:
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, str) and item not in words:
+                message += f"; nearest to {show(item)}: {nearest(item, words)}"
+    return Fault(key, message, where)
+
+
+def _environment_layer(environ: Mapping[str, str]) -> tuple[_Layer, list[Fault]]:
+    layer, faults = _Layer("env"), []
+    for variable, key in ENVIRONMENT.items():
+        text = environ.get(variable, "")
+        if not text:
+            continue
+        layer.places[key] = f"environment variable {variable}"
+        try:
+            layer.values[key] = fields.from_words([_OLD_WORDS.get((variable, text), text)], Config.model_fields[key])
+        except ValueError as error:
+            faults.append(Fault(key, redact(str(error)), layer.places[key]))
+    return layer, faults
+
+
+def _file_layer(path: str, run_dir: str | None) -> tuple[_Layer, list[Fault], list[str]]:
+    layer, notices = _Layer("yaml"), []
+    try:
+        document = yaml_io.read(path)
+    except ConfigError as error:
+        if run_dir is not None:
+            return layer, [fault._replace(message=f"{fault.message}; --resume takes the directory of a run")
+                           for fault in error.faults], notices
+        return layer, error.faults, notices
+    if document.empty:
+        notices.append(f"{path} sets nothing: every key takes its default (the main job, MAPPO on {MAIN_TASK})")
+    layer.values = document.values
+    layer.places = {key: document.where(key) for key in document.lines}
+    return layer, document.faults, notices
+
+
+def load(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    task_check: TaskCheck | None = None,
+) -> Loaded:
+    """Gather, check and freeze the configuration of one run.
+
+    argv: the words after the program's name. environ: ``os.environ``. task_check: names the settings that the task
+    does not take (``envs.registry.validate_settings``); it also gets to say that there is no such task.
+
+    Prints the help text and raises SystemExit(0) for ``--help``. Raises ConfigError with all faults together.
+    """
+    if "--help" in argv or "-h" in argv:
+        print(command_line.help_text(Config))
+        raise SystemExit(0)
+    flags = command_line.parse(argv, Config)
+    faults, notices = list(flags.faults), []
+    on_command_line = _Layer("cli", flags.values, dict.fromkeys(flags.values, "command line"))
+    in_environment, more = _environment_layer(environ)
+    faults += more
+    in_file = _Layer("yaml")
+    path = flags.config
+    if flags.resume is not None:
+        if flags.config is not None:
+            faults.append(Fault("config", "--resume takes the run's own configuration; leave out --config",
+                                "command line"))
+        path = str(Path(flags.resume) / "config.yaml")
+        # A run keeps its names, whatever the shell of the day says.
+        in_environment.values = {k: v for k, v in in_environment.values.items()
+                                 if k not in ("wandb_project", "wandb_group", "wandb_name", "run_dir")}
+    if path is not None:
+        in_file, more, notices = _file_layer(path, flags.resume)
+        faults += more
+
+    unusable = {fault.key for fault in faults}
+    layers = (in_file, in_environment, on_command_line)
+    for layer in layers:
+        found = _layer_faults(layer)
+        unusable |= {fault.key for fault in found}
+        faults += found
+    values = {key: value for layer in layers for key, value in layer.values.items()}
+    sources: dict[str, Source] = dict.fromkeys(KEYS, "default")
+    sources.update({key: layer.source for layer in layers for key in layer.values})
+    places = {key: layer.places[key] for layer in layers for key in layer.values}
+
+    below = Config.model_validate(in_file.values, context={"fields_only": True})
+    above = Config.model_validate(values, context={"fields_only": True})
+    if flags.resume is None:
+        values["named_keys"] = _named_keys(below, above, on_command_line.values)
+    else:
+        faults += [fault._replace(where=places.get(fault.key, "")) for fault in resume_faults(below, above)]
+    notices += _replace_sample_entity(values, places)
+
+    config = Config.model_validate(values, context={"fields_only": True})
+    for fault in config.cross_faults():
+        if fault.key not in unusable:
+            faults.append(fault._replace(where=places.get(fault.key, "")))
+    if task_check is not None and not unusable & {"env_id", "env_backend"}:
+        faults += _task_faults(config, task_check, sources, places, unusable)
+    if faults:
+        raise ConfigError(faults)
+    return Loaded(config, sources, tuple(notices + _notices(config, sources)),
+                  config_file=Path(flags.config) if flags.config else None,
+                  resume=Path(flags.resume) if flags.resume else None)
+
+
+def _named_keys(below: Config, config: Config, given: Mapping[str, Any]) -> tuple[str, ...]:
+    changed = {key for key in given if key in SCIENCE_KEYS and key != "seed"
+               and getattr(below, key) != getattr(config, key)}
+    return tuple(key for key in KEYS if key in changed or key in config.named_keys) + tuple(
+        key for key in config.named_keys if key not in KEYS)
+
+
+def _replace_sample_entity(values: dict[str, Any], places: Mapping[str, str]) -> list[str]:
+    if values.get("wandb_entity") != SAMPLE_ENTITY:
+        return []
+    values["wandb_entity"] = None
+    if values.get("wandb_mode", "auto") == "auto":
+        values["wandb_mode"] = "offline"
+    return [f"wandb_entity ({places['wandb_entity']}) is still the sample value {SAMPLE_ENTITY}: W&B records offline; "
+            f"write your account or team there, or null"]
+
+
+def _task_faults(config: Config, task_check: TaskCheck, sources: Mapping[str, Source], places: Mapping[str, str],
+                 unusable: set[str]) -> list[Fault]:
+    settings = {key: value for key, value in config.task_settings().items() if key not in unusable}
+    faults = []
+    for found in task_check(config.env_id, config.env_backend, settings):
+        key, message = found[0], found[1]
+        if key in TASK_SETTINGS and sources[key] == "yaml":
+            message += f" (--{key} null leaves it to the task)"
+        faults.append(Fault(key, message, places.get(key, "")))
+    return faults
+
+
+def _notices(config: Config, sources: Mapping[str, Source]) -> list[str]:
+    """What is allowed, and may still not be what was meant."""
+    notices = []
+    batch = config.batch_size
+    if config.mini_batch_size is not None and config.mini_batch_size > batch:
+        notices.append(f"mini_batch_size {config.mini_batch_size} is more than the {batch} joint steps of an iteration: "
+                       f"each epoch is one minibatch of all of them")
+    elif batch % config.minibatch_size:
+        notices.append(f"mini_batch_size {config.mini_batch_size} does not divide the {batch} joint steps of an "
+                       f"iteration: minibatches are unequal, and every step is used once an epoch")
+    if config.network == "gru" and config.mini_batch_size is not None and config.minibatch_size % config.chunk_length:
+        notices.append(f"mini_batch_size {config.mini_batch_size} is rounded to whole chunks of {config.chunk_length} "
+                       f"steps (network: gru)")
+    if config.total_env_steps < batch:
+        notices.append(f"total_env_steps {config.total_env_steps} is less than the {batch} steps of one iteration")
+    if config.lr_decay_steps is not None and config.lr_schedule == "constant" and config.entropy_coef_end is None:
+        notices.append("lr_decay_steps has no effect: lr_schedule is constant and entropy_coef_end is null")
+    if config.log_wandb and sources["logger"] == "cli" and "wandb" not in config.logger:
+        if sources["log_wandb"] != "default":
+            notices.append("log_wandb: true adds wandb to logger; --no_log_wandb leaves it out")
+    return notices
+
+
+def resume_faults(old: Config, new: Config) -> list[Fault]:
+    """Keys that a resumed run may not change: what was learnt so far would be another experiment's.
+
+    The budget (``total_env_steps``), trackers, intervals, paths and the machine may change.
+    """
+    faults = []
+    for key in KEYS:
+        if kind_of(key) in ("science", "name") and key != "total_env_steps" and getattr(old, key) != getattr(new, key):
+            faults.append(Fault(key, f"is {show(_plain(getattr(old, key)))} in the run and cannot become "
+                                     f"{show(_plain(getattr(new, key)))} on resume; start a new run for that"))
+    return faults
