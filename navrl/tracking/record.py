@@ -303,7 +303,7 @@ class LocalRecord:
     """The open record of one run, written by one process. Make it with `create` or `open`."""
 
     def __init__(self, run_dir: Path, lock: RunLock, *, resumed: bool, suffix: str = ""):
-        self.run_dir, self.resumed, self.suffix = run_dir, resumed, suffix
+        self.run_dir, self.resumed = run_dir, resumed
         self.checkpoints_dir, self.media_dir = run_dir / "checkpoints", run_dir / "media"
         self.full = False             # True while the disk takes no more: leave media out
         self._lock = lock
@@ -321,10 +321,11 @@ class LocalRecord:
         attempts = [event for event in self._events.rows if event.get("event") == "attempt"]
         self.attempt = len(attempts) + 1
         self.uid = attempts[0]["uid"] if attempts else secrets.token_hex(6)
+        self.suffix = suffix or (attempts[0].get("suffix", "") if attempts else "")
         self._metrics.rows, self._events.rows = [], []
         self._summary = self._load_summary()
         self.update_summary(status="running")
-        self.event("attempt", uid=self.uid, base=0.0)
+        self.event("attempt", uid=self.uid, suffix=self.suffix, base=0.0)
 
     # ---- life
 
@@ -499,6 +500,11 @@ class LocalRecord:
         """Problems met since the last call, each said once in a run."""
         said, self._warnings = self._warnings, []
         return said
+
+    @property
+    def rows(self) -> int:
+        """Rows recorded so far, without the pending one."""
+        return len(self._written)
 
     @property
     def lost(self) -> int:

@@ -1,0 +1,527 @@
+"""Publish a run from its local record: `python -m navrl.tracking.publish RUN_DIR --to wandb [--follow]`.
+
+With `--follow` it is the child process that a training run starts for each tracker: it reads on until the run ends, or
+its parent dies. Without, it publishes what is still owed and ends, which is all that `scripts/sync.py` does.
+
+What went where is kept in `RUN_DIR/tracking/{backend}/`: `ledger.json` (state, counts, messages) and one
+`sent-{destination}.log` (a key a line), so that publishing twice is publishing once.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from navrl.tracking.convert import from_json
+from navrl.tracking.record import (EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json,
+                                   write_text)
+from navrl.tracking.redact import redact
+from navrl.tracking.registry import TRACKERS, tracker_class
+from navrl.tracking.tracker import RunInfo, Tracker, TrackerUnavailable, Unpublishable
+
+COUNTED = ("row", "media", "table", "trace")      # items that `Tracker.start` counts
+PUBLISHED = (*COUNTED, "artifact", "alert")
+POLL, FLUSH_EVERY, BATCH = 0.2, 1.0, 500          # seconds, seconds, items
+PAUSES = (1, 2, 4, 8, 15)                         # seconds between tries of what failed
+NO_PROGRESS, HARD_CAP = 15.0, 120.0               # seconds; `tracker_timeout`, and the end of all patience
+LOCK_WAIT = HARD_CAP + 30                         # an earlier publisher of this run may be ending
+
+SETTINGS_VARIABLE = "NAVRL_TRACKER_SETTINGS"      # how a child gets settings that may hold a password (a proxy's)
+EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE = 0, 1, 3
+
+
+# ------------------------------------------------------------------------------------------ what there is to send
+
+@dataclass
+class Item:
+    kind: str
+    key: str
+    step: int | None
+    wall: float
+    data: dict[str, Any]
+
+
+class Source:
+    """Follows `metrics.jsonl` and the journal; `pending` holds what is not sent, the last attempt's value of each step."""
+
+    def __init__(self, run_dir: Path):
+        self.run_dir = run_dir
+        self.pending: dict[str, Item] = {}
+        self.sent: set[str] = set()
+        self.finish: dict[str, Any] | None = None
+        self.rows = 0
+        self._tails = {name: _Tail(run_dir / name) for name in (EVENTS, METRICS)}
+        self._clocks: list[tuple[float, float]] = []          # (base seconds of training, wall time) of each attempt
+
+    def poll(self) -> None:
+        events, _ = self._tails[EVENTS].read()
+        for event in events:
+            self._take_event(event)
+        rows, anew = self._tails[METRICS].read()
+        if anew:
+            self.rows = 0
+            self.pending = {key: item for key, item in self.pending.items() if item.kind != "row"}
+        for row in rows:
+            self.rows += 1
+            step = row.pop("step")
+            seconds = row.pop("time", 0.0)
+            self._offer(Item("row", f"row {step}", step, self._wall(seconds),
+                             {"time": seconds, **{name: from_json(value) for name, value in row.items()}}))
+
+    def _take_event(self, event: dict[str, Any]) -> None:
+        kind, step = event.get("event"), event.get("step")
+        if kind == "clock" or (kind == "attempt" and not self._clocks):
+            self._clocks.append((event.get("base", 0.0), event["wall"]))
+        elif kind == "cut":
+            self.pending = {key: item for key, item in self.pending.items()
+                            if item.kind == "row" or item.step is None or item.step <= step}
+        elif kind == "finish":
+            self.finish = event
+        elif kind in PUBLISHED:
+            aliases = "+".join(event.get("aliases", ()))
+            key = " ".join(str(part) for part in (kind, step, event.get("name") or event.get("path") or
+                                                  event.get("title"), aliases) if part not in (None, ""))
+            self._offer(Item(kind, key.replace("\n", " "), step, event["wall"], event))
+
+    def _offer(self, item: Item) -> None:
+        if item.key not in self.sent:
+            self.pending[item.key] = item
+
+    def _wall(self, seconds: float) -> float:
+        for base, wall in reversed(self._clocks):
+            if seconds >= base:
+                return wall + seconds - base
+        return time.time()
+
+    def mark_sent(self, keys: list[str]) -> None:
+        self.sent.update(keys)
+        for key in keys:
+            self.pending.pop(key, None)
+
+
+class _Tail:
+    """New whole lines of a growing file; says when the file was replaced (a resume's cut) and reads it anew."""
+
+    def __init__(self, path: Path):
+        self.path, self.offset, self.inode = path, 0, None
+
+    def read(self) -> tuple[list[dict], bool]:
+        try:
+            with open(self.path, "rb") as file:
+                status = os.fstat(file.fileno())
+                anew = self.inode is not None and (status.st_ino != self.inode or status.st_size < self.offset)
+                if anew:
+                    self.offset = 0
+                self.inode = status.st_ino
+                file.seek(self.offset)
+                data = file.read()
+        except FileNotFoundError:
+            return [], False
+        whole = data[:data.rfind(b"\n") + 1]
+        self.offset += len(whole)
+        rows = []
+        for line in whole.splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue                              # a torn line that the writer has not yet taken back
+            if isinstance(row, dict):
+                rows.append(row)
+        return rows, anew
+
+
+# ------------------------------------------------------------------------------------------ what was sent
+
+class Ledger:
+    """What one backend has of this run, on disk."""
+
+    def __init__(self, directory: Path):
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self.path = directory / "ledger.json"
+        self.state: dict[str, Any] = read_ledger(directory)
+        self.keys: list[str] = []
+        self._log: Path | None = None
+        self._lock = threading.Lock()
+        self._last = ""
+
+    def begin(self, destination: str) -> list[str]:
+        """Keys already sent to this destination, in the order sent."""
+        safe = re.sub(r"[^A-Za-z0-9.-]+", "_", destination)[:80] or "default"
+        self._log = self.directory / f"sent-{safe}.log"
+        text = self._log.read_text(encoding="utf-8") if self._log.exists() else ""
+        self.keys = text[:text.rfind("\n") + 1].splitlines()
+        self.update(destination=destination)
+        return self.keys
+
+    def keep_first(self, counted: int) -> None:
+        """The backend holds only the first `counted` of what we handed over; forget the rest."""
+        kept, left = [], counted
+        for key in self.keys:
+            if key.split(" ", 1)[0] in COUNTED:
+                if left == 0:
+                    continue
+                left -= 1
+            kept.append(key)
+        self.keys = kept
+        write_text(self._log, "".join(key + "\n" for key in kept))
+
+    def add(self, keys: list[str]) -> None:
+        if keys:
+            self.keys += keys
+            with open(self._log, "a", encoding="utf-8") as file:
+                file.write("".join(key + "\n" for key in keys))
+
+    def counted(self) -> int:
+        return sum(key.split(" ", 1)[0] in COUNTED for key in self.keys)
+
+    def rows(self, confirmed: int | None = None) -> int:
+        """Rows among what was sent, or among the first `confirmed` counted items of it."""
+        counted = [key for key in self.keys if key.split(" ", 1)[0] in COUNTED]
+        return sum(key.startswith("row ") for key in (counted if confirmed is None else counted[:confirmed]))
+
+    def update(self, **values: Any) -> None:
+        """Change the state; written only when something changed. A full disk is no reason to stop publishing."""
+        with self._lock:
+            self.state.update(values)
+            text = json.dumps(self.state, default=str)
+            if text != self._last:
+                try:
+                    write_json(self.path, self.state)
+                    self._last = text
+                except OSError:
+                    pass
+
+    def say(self, message: str) -> None:
+        """A line for the console of the run; each said once."""
+        messages = self.state.get("messages", [])
+        message = redact(" ".join(message.split()))
+        if message not in messages:
+            self.update(messages=[*messages, message])
+            print(message, flush=True)
+
+
+def read_ledger(directory: Path) -> dict[str, Any]:
+    """`ledger.json` of a backend's directory; {} where there is none."""
+    try:
+        return json.loads((directory / "ledger.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+# ------------------------------------------------------------------------------------------ the run as trackers see it
+
+def write_run_info(run_dir: Path, info: RunInfo) -> None:
+    values = asdict(info)
+    del values["run_dir"]
+    write_json(run_dir / "tracking" / "run.json", values)
+
+
+def read_run_info(run_dir: Path) -> RunInfo:
+    """Raises RecordError where the directory holds no run that can be published."""
+    path = run_dir / "tracking" / "run.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{run_dir} is no run that can be published ({path.name}: {error})") from None
+    known = {field.name for field in fields(RunInfo)} - {"run_dir"}
+    return RunInfo(run_dir=run_dir, **{key: value for key, value in values.items() if key in known})
+
+
+# ------------------------------------------------------------------------------------------ publishing
+
+class Publisher:
+    """Hands one run to one tracker."""
+
+    def __init__(self, run_dir: Path, backend: str, *, attempt: int | None = None, parent: int | None = None,
+                 overrides: Mapping[str, Any] | None = None):
+        self.run_dir, self.backend, self.attempt, self.parent = run_dir, backend, attempt, parent
+        self.info = read_run_info(run_dir)
+        self.info.settings.update(overrides or {})
+        self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
+        self.source = Source(run_dir)
+        self.ledger = Ledger(run_dir / "tracking" / backend)
+        self.tracker: Tracker = tracker_class(backend)()
+        self.tracker.say = self.ledger.say
+        self.ending = False
+        self._moved = time.monotonic()
+        self._progress = (0, 0.0)
+        self._ended_at: float | None = None
+
+    @property
+    def follow(self) -> bool:
+        return self.parent is not None
+
+    def run(self) -> int:
+        """Publish until the run has ended (follow) or all that is there is sent. Returns the exit code."""
+        self.ledger.update(state="starting", pid=os.getpid(), attempt=self.attempt, error="", messages=[])
+        threading.Thread(target=self._report, daemon=True).start()
+        try:
+            if not self._start():
+                return EXIT_UNAVAILABLE
+            status, exit_code = self._pump()
+            self.ending = True
+            self.ledger.update(state="finishing")
+            self.tracker.finish(status, exit_code, read_summary(self.run_dir))
+        except TrackerUnavailable as error:
+            self._count()
+            self.ledger.update(state="failed", error=redact(str(error)))
+            self.ledger.say(f"{self.backend}: {error}")
+            return EXIT_UNAVAILABLE
+        except _SetAside as error:
+            self._count()
+            self.ledger.update(state="set aside", error=redact(str(error)))
+            self.ledger.say(f"{self.backend}: set aside, {error}")
+            return EXIT_OWED
+        except Exception as error:                # a fault of the tracker, or ours: the record has all, the run goes on
+            traceback.print_exc()
+            self.ledger.update(state="set aside", error=redact(_short(error)))
+            self.ledger.say(f"{self.backend}: set aside, {_short(error)}")
+            return EXIT_OWED
+        self._count()
+        rows, owed = self.ledger.state.get("rows", 0), len(self.source.pending)
+        complete = owed == 0 and rows >= self.source.rows
+        self.ledger.update(state=("local" if self.tracker.local else "finished") if complete else "set aside",
+                           status=status)
+        return EXIT_OK if complete else EXIT_OWED
+
+    # ---- start
+
+    def _start(self) -> bool:
+        """Start the tracker, again and again while the run lasts: a server may come back."""
+        self.source.poll()
+        tries = 0
+        while True:
+            try:
+                held = self.tracker.start(self.info)
+                break
+            except TrackerUnavailable as error:
+                self.ledger.update(state="failed", error=redact(str(error)))
+                self.ledger.say(f"{self.backend}: {error}")
+                return False
+            except Exception as error:
+                traceback.print_exc()
+                self.ledger.update(error=redact(_short(error)))
+                self.ledger.say(f"{self.backend}: cannot start ({_short(error)}); training goes on, trying again")
+                pause = PAUSES[min(tries, len(PAUSES) - 1)]
+                tries += 1
+                if not self.follow and tries >= 3:
+                    raise _SetAside(_short(error)) from None
+                until = time.monotonic() + pause
+                while time.monotonic() < until:
+                    self.source.poll()
+                    if self._end() is not None and tries > 1:
+                        raise _SetAside(_short(error)) from None
+                    if self._end() is not None:
+                        break
+                    time.sleep(POLL)
+        keys = self.ledger.begin(self.tracker.destination)
+        if held is not None and held < self.ledger.counted():
+            self.ledger.keep_first(held)
+            keys = self.ledger.keys
+        self.source.mark_sent(keys)
+        if held is not None and held > self.ledger.counted():
+            # Sent by another copy of this run directory: the order is the same, so these are the next ones.
+            extra = [key for key, item in self.source.pending.items() if item.kind in COUNTED]
+            extra = extra[:held - self.ledger.counted()]
+            self.ledger.add(extra)
+            self.source.mark_sent(extra)
+        self.tracker.begin_at(self.ledger.counted())
+        self.ledger.update(state="publishing", url=self.tracker.url, local=self.tracker.local, error="")
+        return True
+
+    # ---- the loop
+
+    def _pump(self) -> tuple[str, int]:
+        flushed, dirty = time.monotonic(), False
+        while True:
+            end = self._end()                 # asked before polling, so that nothing written before the end is missed
+            self.source.poll()
+            pending = list(self.source.pending.values())
+            for start in range(0, len(pending), BATCH):
+                batch = pending[start:start + BATCH]
+                # Rows are listed before they are handed over: what a backend confirms is then always a part of the list.
+                sent = [item.key for item in batch]
+                if self.tracker.confirmed() is not None:
+                    self.ledger.add(sent)
+                for item in batch:
+                    self._retrying(item)
+                if self.tracker.confirmed() is None:
+                    self._flush()
+                    self.ledger.add(sent)
+                self.source.mark_sent(sent)
+                dirty = True
+            if dirty and (time.monotonic() - flushed > FLUSH_EVERY or end is not None):
+                self._flush()
+                flushed, dirty = time.monotonic(), False
+            if end is not None:
+                return end
+            time.sleep(POLL)
+
+    def _end(self) -> tuple[str, int] | None:
+        """Status and exit code once there is nothing more to wait for."""
+        if not self.follow:
+            status = read_summary(self.run_dir).get("status", "crashed")
+            finish = self.source.finish or {}
+            return status, int(finish.get("exit_code", 0 if status in ("finished", "running") else 1))
+        finish = self.source.finish
+        if finish is not None and finish.get("attempt") == self.attempt:
+            self._ended_at = self._ended_at or time.monotonic()
+            return finish["status"], int(finish["exit_code"])
+        if os.getppid() != self.parent:
+            self._ended_at = self._ended_at or time.monotonic()
+            return "crashed", 1
+        return None
+
+    def _flush(self) -> None:
+        try:
+            self.tracker.flush()
+        except Exception as error:
+            traceback.print_exc()
+            raise _SetAside(_short(error)) from None
+
+    def _retrying(self, item: Item) -> None:
+        for pause in (*PAUSES, None):
+            try:
+                return self._send(item)
+            except Unpublishable as error:
+                print(f"left out {item.key}: {error}", flush=True)
+                return None
+            except TrackerUnavailable:
+                raise
+            except Exception as error:
+                traceback.print_exc()
+                self.ledger.say(f"{self.backend}: {_short(error)}; training goes on, trying again")
+                if pause is None:
+                    raise _SetAside(_short(error)) from None
+                time.sleep(pause)
+
+    def _send(self, item: Item) -> None:
+        tracker, data = self.tracker, item.data
+        if item.kind == "row":
+            tracker.log_row(item.step, item.wall, data)
+        elif item.kind == "media":
+            tracker.log_media(item.step, item.wall, data["name"], self._file(data), data.get("caption"))
+        elif item.kind == "trace":
+            tracker.log_trace(item.step, item.wall, data["name"], self._file(data))
+        elif item.kind == "table":
+            tracker.log_table(item.step, item.wall, data["name"], data["columns"], data["rows"])
+        elif item.kind == "alert":
+            tracker.alert(redact(data["title"]), redact(data["text"]), data.get("level", "warn"), item.step)
+        elif item.kind == "artifact":
+            if wanted(self.info.settings.get("keep_artifacts"), data["aliases"]):
+                tracker.log_artifact(self._file(data), data["aliases"], data["metadata"])
+
+    def _file(self, data: Mapping[str, Any]) -> Path:
+        path = (self.run_dir / data["path"]).resolve()
+        if not path.is_relative_to(self.run_dir.resolve()):
+            raise Unpublishable(f"{data['path']} is outside the run directory")
+        if not path.is_file():
+            raise Unpublishable(f"{data['path']} is gone")
+        digest = data.get("metadata", {}).get("sha256") if data["event"] == "artifact" else None
+        if digest and sha256(path) != digest:
+            self.ledger.say(f"{self.backend}: {data['path']} is not the file that was recorded (digest differs); left out")
+            raise Unpublishable("digest differs")
+        return path
+
+    # ---- reporting
+
+    def _report(self) -> None:
+        """Keep the ledger's counts fresh, and end this process when it is on its own and gets nowhere."""
+        while True:
+            time.sleep(POLL)
+            try:
+                moved = self._count()
+            except Exception:
+                continue
+            if moved:
+                self._moved = time.monotonic()
+            alone = not self.follow or (self._ended_at is not None and os.getppid() != self.parent)
+            stuck = time.monotonic() - self._moved > self.patience + 5
+            capped = self.follow and self._ended_at is not None and time.monotonic() - self._ended_at > HARD_CAP
+            if alone and (stuck and (self.ending or self.ledger.state.get("state") != "publishing") or capped):
+                self.ledger.update(state="set aside", error=f"no progress for {self.patience:g} s")
+                self.ledger.say(f"{self.backend}: set aside, no progress for {self.patience:g} s")
+                os.killpg(os.getpgid(0), signal.SIGKILL) if self.follow else os._exit(EXIT_OWED)
+
+    def _count(self) -> bool:
+        confirmed = self.tracker.confirmed()
+        rows = self.ledger.rows(confirmed)
+        progress = (len(self.ledger.keys), self.tracker.progress() + rows)
+        moved, self._progress = progress != self._progress, progress
+        self.ledger.update(rows=rows, progress=progress[0] + progress[1])
+        return moved
+
+
+class _SetAside(Exception):
+    """Trying again did not help; the rest is owed."""
+
+
+def wanted(keep: str | None, aliases: list[str]) -> bool:
+    """Whether `keep_artifacts` (`final`, `best`, `all`) lets a checkpoint with these aliases be uploaded."""
+    return keep in (None, "all") or "final" in aliases or (keep == "best" and "best" in aliases)
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _short(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+def publish(run_dir: Path, backend: str, *, attempt: int | None = None, parent: int | None = None,
+            overrides: Mapping[str, Any] | None = None) -> int:
+    """Publish one run to one backend, with no other publisher of the pair at work. Returns the exit code."""
+    directory = run_dir / "tracking" / backend
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = RunLock(directory / ".lock", patience=LOCK_WAIT if parent is not None else 1.0)
+    try:
+        return Publisher(run_dir, backend, attempt=attempt, parent=parent, overrides=overrides).run()
+    finally:
+        lock.release()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Publish a run from its local record.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--to", required=True, choices=sorted(TRACKERS))
+    parser.add_argument("--follow", action="store_true", help="read on until the run ends")
+    parser.add_argument("--wandb_mode", default="online", choices=["online", "offline"], help="without --follow")
+    parser.add_argument("--attempt", type=int)
+    parser.add_argument("--parent", type=int, help="process whose end is the end of the run")
+    arguments = parser.parse_args(argv)
+    run_dir = arguments.run_dir.absolute()
+    if arguments.follow:
+        # The run decides when to end. A signal to its process group, or a closed terminal, must not cut the upload.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+    os.chdir(run_dir)                             # relative artifact paths survive a move of the directory
+    overrides = json.loads(os.environ.pop(SETTINGS_VARIABLE, "{}"))
+    if not arguments.follow:
+        overrides["wandb_mode"] = arguments.wandb_mode        # what is published later is meant to arrive
+    try:
+        parent = (arguments.parent or os.getppid()) if arguments.follow else None
+        return publish(run_dir, arguments.to, attempt=arguments.attempt, parent=parent, overrides=overrides)
+    except RunLocked:
+        print(f"{arguments.to}: another process publishes {run_dir}", file=sys.stderr)
+    except (RecordError, TrackerUnavailable, OSError) as error:
+        print(f"{arguments.to}: {error}", file=sys.stderr)
+    return EXIT_OWED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

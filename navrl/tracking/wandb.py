@@ -1,0 +1,396 @@
+"""Weights & Biases.
+
+Each row is one history line whose W&B step is its place in the order sent (0, 1, 2, ...); the axis is the logged field
+`step`. So rows of any order are taken, and a server's count of lines says exactly which of ours it holds.
+"""
+from __future__ import annotations
+
+import json
+import netrc
+import os
+import re
+import sys
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from navrl.tracking.convert import json_ready
+from navrl.tracking.redact import redact
+from navrl.tracking.tracker import RunInfo, Tracker, TrackerUnavailable, Unpublishable
+
+DEFAULT_SERVER = "https://api.wandb.ai"
+PROBE_SECONDS = 3.0
+INIT_SECONDS = 15
+ARTIFACT_SECONDS = 100                # an upload may take long; the parent's deadline is shorter or longer as it must
+LEVELS = {"info": "INFO", "warn": "WARN", "error": "ERROR"}
+VIDEO, IMAGE = {".gif", ".mp4", ".webm", ".ogg"}, {".png", ".jpg", ".jpeg", ".bmp"}
+SYNC_HINT = "it is kept offline; log in with `wandb login` and publish later with: python scripts/sync.py {} --to wandb"
+
+
+class WandbTracker(Tracker):
+    name = "wandb"
+
+    def __init__(self) -> None:
+        self.run: Any = None
+        self._line = 0                # W&B step of the next history line
+        self._first = 0               # lines that the server already had
+        self._uploads: list[Any] = []
+        self._core_log: _UploadLog | None = None
+
+    # ---- start
+
+    def start(self, run: RunInfo) -> int | None:
+        try:
+            return self._begin(run)
+        except BaseException:
+            if "wandb" in sys.modules:        # a failed start leaves a service that holds the run's id
+                self.run = None
+                sys.modules["wandb"].teardown(exit_code=1)
+            raise
+
+    def _begin(self, run: RunInfo) -> int | None:
+        settings = run.settings
+        _keep_directories_inside(run.run_dir)
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")        # else an unreachable host costs 15 s at exit
+        os.environ.setdefault("WANDB_SILENT", "true")
+        try:
+            import wandb
+        except ImportError:
+            raise TrackerUnavailable("not installed, nothing goes to W&B; `pip install wandb`, then publish with: "
+                                     f"python scripts/sync.py {run.run_dir} --to wandb") from None
+        mode, why = choose_mode(settings.get("wandb_mode"), settings.get("wandb_proxy"))
+        if why:
+            self.say(f"wandb: {why}; {SYNC_HINT.format(run.run_dir)}")
+        strict = settings.get("privacy") == "strict"
+        self.local = mode == "offline"
+        proxy = settings.get("wandb_proxy")
+        options = wandb.Settings(
+            console="off", silent=True, save_code=False, disable_git=True, disable_job_creation=True,
+            init_timeout=INIT_SECONDS, login_timeout=5, x_service_wait=INIT_SECONDS,
+            x_transaction_log_flush_interval=1,                        # a kill loses one second, not fifteen
+            x_file_stream_transmit_interval=2,
+            x_file_stream_retry_wait_max_seconds=10, x_graphql_retry_wait_max_seconds=10, x_graphql_retry_max=5,
+            program="main.py", host="" if strict else None, x_disable_meta=strict, x_disable_machine_info=strict,
+            x_disable_stats=strict, x_save_requirements=not strict, http_proxy=proxy, https_proxy=proxy,
+            git_commit=None if strict else run.metadata.get("git_commit"))
+        # Never resume another's run by accident: an id given from outside must be new the first time.
+        run_id = settings.get("wandb_run_id") or run.uid
+        taken = settings.get("wandb_run_id") and not os.environ.get("WANDB_SWEEP_ID") and not _was_started(run.run_dir)
+        try:
+            self.run = wandb.init(
+                entity=settings.get("wandb_entity") or None, project=run.project, name=run.name[:128],
+                group=run.group[:128], job_type="train", tags=[tag[:64] for tag in run.tags] or None, id=run_id,
+                config=json_ready(run.config), mode=mode, reinit="create_new", dir=os.environ["WANDB_DIR"],
+                resume=None if self.local else "never" if taken else "allow", settings=options)
+        except wandb.errors.UsageError as error:
+            if taken and "resume" in str(error):
+                raise TrackerUnavailable(f"WANDB_RUN_ID: {run_id!r} is already used on the server; unset it") from None
+            raise TrackerUnavailable(f"{_one_line(error)}; log in with `wandb login`, or use --wandb_mode offline; "
+                                     f"publish with: python scripts/sync.py {run.run_dir} --to wandb") from None
+        (run.run_dir / "tracking" / "wandb" / "started").touch()
+        self.destination = "offline" if self.local else f"{server()}/{self.run.entity}/{self.run.project}/{run_id}"
+        self.url = "" if self.local else self.run.url or ""
+        self.run.define_metric("step", hidden=True)
+        self.run.define_metric("*", step_metric="step")
+        self._info = run
+        self._line = self._first = 0 if self.local else self.run.starting_step
+        if not self.local:
+            self._core_log = _UploadLog(Path(self.run.settings.log_internal), self._first)
+        if not strict:
+            self._describe(run)
+        return None if self.local else self._first
+
+    def begin_at(self, count: int) -> None:
+        """Offline there is no server to ask: lines go on after those that an earlier attempt has written."""
+        self._line = count
+
+    def _describe(self, run: RunInfo) -> None:
+        """Metadata, resolved config, diff as files; the code as an artifact of type `code`."""
+        self.run.summary["metadata"] = json_ready(run.metadata)
+        for name in ("config.yaml", "metadata.json", "code.diff"):
+            path = run.run_dir / name
+            if path.is_file() and path.stat().st_size:
+                target = Path(self.run.dir) / ("navrl_config.yaml" if name == "config.yaml" else name)
+                target.write_text(redact(path.read_text(encoding="utf-8", errors="replace")), encoding="utf-8")
+                self.run.save(str(target), base_path=self.run.dir, policy="now")
+        code = run.run_dir / "code"
+        marker = run.run_dir / "tracking" / "wandb" / ("code-offline" if self.local else "code-online")
+        if code.is_dir() and not marker.exists():
+            # W&B keeps the type `code` to itself; `run.log_code` makes it too, but copies every file.
+            from wandb.sdk.artifacts._internal_artifact import InternalArtifact
+            artifact = InternalArtifact(_safe(f"source-{run.project}-main.py"), "code")
+            for path in sorted(code.rglob("*")):
+                if path.is_file():
+                    _add(artifact, run.run_dir, path, str(path.relative_to(code)))
+            logged = self.run._log_artifact(artifact)
+            if not self.local:
+                self._uploads.append(logged)
+            marker.touch()
+
+    # ---- the run
+
+    def log_row(self, step: int, wall: float, metrics: Mapping[str, int | float]) -> None:
+        self._log({**metrics, "step": step}, wall)
+
+    def log_media(self, step: int, wall: float, name: str, path: Path, caption: str | None) -> None:
+        import wandb
+        kind = wandb.Video if path.suffix in VIDEO else wandb.Image if path.suffix in IMAGE else None
+        if kind is None:
+            raise Unpublishable(f"{path.suffix} is neither picture nor animation")
+        self._log({_media_name(name): kind(str(path), caption=caption), "step": step}, wall)
+
+    def log_table(self, step: int, wall: float, name: str, columns: Sequence[str], rows: Sequence[Sequence]) -> None:
+        import wandb
+        self._log({_media_name(name): wandb.Table(columns=list(columns), data=[list(row) for row in rows]), "step": step},
+                  wall)
+
+    def log_trace(self, step: int, wall: float, name: str, path: Path) -> None:
+        columns, rows = trajectory_table(path)
+        self.log_table(step, wall, name, columns, rows)
+
+    def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> None:
+        import wandb
+        artifact = wandb.Artifact(self._info.artifact_name, type="model", metadata=json_ready(metadata))
+        _add(artifact, self._info.run_dir, path, path.name)
+        self._upload(artifact, [_safe(alias) for alias in aliases])
+
+    def alert(self, title: str, text: str, level: str, step: int | None) -> None:
+        import wandb
+        if step is not None:
+            text = f"step {step}: {text}"
+        self.run.alert(title=title[:64], text=text, level=wandb.AlertLevel[LEVELS.get(level, "WARN")], wait_duration=0)
+
+    def _log(self, row: dict[str, Any], wall: float) -> None:
+        self.run.log({**row, "_timestamp": wall}, step=self._line, commit=True)
+        self._line += 1
+
+    def _upload(self, artifact: Any, aliases: list[str]) -> None:
+        logged = self.run.log_artifact(artifact, aliases=aliases)
+        if not self.local:
+            self._uploads.append(logged)
+
+    # ---- how far it is
+
+    def progress(self) -> float:
+        return 0.0 if self._core_log is None else self._core_log.moved()
+
+    def confirmed(self) -> int | None:
+        if self.run is None or self.local:
+            return None
+        return self._core_log.lines()
+
+    def finish(self, status: str, exit_code: int, summary: Mapping[str, Any]) -> None:
+        import wandb
+        for part in ("final", "best"):
+            for name, value in _flat(summary.get(part)).items():
+                self.run.summary[f"{part}/{name}"] = value
+        self.run.summary["status"] = status
+        problem = None
+        for upload in self._uploads:
+            try:
+                upload.wait(timeout=ARTIFACT_SECONDS)
+            except Exception as error:        # the rest can still arrive; what did not is said and owed
+                problem = problem or error
+        self.run.finish(exit_code=exit_code if status != "finished" or exit_code else 0)
+        wandb.teardown()                      # only then is an offline file whole
+        if problem is not None:
+            self.say(f"wandb: an artifact did not arrive ({_one_line(problem)})")
+
+
+# ------------------------------------------------------------------------------------------ mode, key, server
+
+def choose_mode(asked: str | None, proxy: str | None = None, environ: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """(`online` or `offline`, "" or why it is not online). `auto` obeys WANDB_MODE, else asks for a key and a server."""
+    environ = os.environ if environ is None else environ
+    asked = asked or "auto"
+    if asked == "auto" and environ.get("WANDB_MODE"):
+        asked = {"dryrun": "offline", "run": "online"}.get(environ["WANDB_MODE"], environ["WANDB_MODE"])
+    if asked in ("online", "shared"):
+        return "online", ""
+    if asked == "offline":
+        return "offline", ""
+    if not has_key(environ):
+        return "offline", "no key is configured"
+    return ("online", "") if answers(server(environ), proxy) else ("offline", f"{server(environ)} does not answer")
+
+
+def server(environ: Mapping[str, str] | None = None) -> str:
+    """Address of the W&B server: WANDB_BASE_URL, else what `wandb login --host` left, else the public one."""
+    environ = os.environ if environ is None else environ
+    address = environ.get("WANDB_BASE_URL") or _login_setting("base_url") or DEFAULT_SERVER
+    return address.rstrip("/")
+
+
+def has_key(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a key is configured, without asking for one: environment, identity token, netrc, settings file."""
+    environ = os.environ if environ is None else environ
+    if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE") or _login_setting("api_key"):
+        return True
+    host = urllib.parse.urlsplit(server(environ)).hostname or ""
+    files = [environ["NETRC"]] if environ.get("NETRC") else ["~/.netrc", "~/_netrc"]
+    for file in files:
+        try:
+            if (netrc.netrc(os.path.expanduser(file)).hosts).get(host):
+                return True
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return False
+
+
+def answers(address: str, proxy: str | None = None, seconds: float = PROBE_SECONDS) -> bool:
+    """Whether a server says anything but a server error within `seconds`, name look-up included."""
+    verdict: list[bool] = []
+
+    def ask() -> None:
+        handlers = [urllib.request.ProxyHandler({"http": proxy, "https": proxy})] if proxy else []
+        try:
+            with urllib.request.build_opener(*handlers).open(address + "/healthz", timeout=seconds):
+                verdict.append(True)
+        except urllib.error.HTTPError as error:
+            verdict.append(error.code < 500)
+        except Exception:
+            verdict.append(False)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return bool(verdict and verdict[0])
+
+
+def _login_setting(key: str) -> str | None:
+    directory = os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb")
+    try:
+        text = (Path(directory) / "settings").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    match = re.search(rf"^\s*{key}\s*=\s*(\S+)", text, re.MULTILINE)
+    return match[1] if match else None
+
+
+def _keep_directories_inside(run_dir: Path) -> None:
+    """All that W&B writes stays in the run directory, unless the user's variables say otherwise."""
+    root = run_dir / "tracking" / "wandb"
+    os.environ.setdefault("WANDB_DIR", str(root))
+    for variable, name in (("WANDB_DATA_DIR", "data"), ("WANDB_CACHE_DIR", "cache"), ("WANDB_ARTIFACT_DIR", "artifacts")):
+        os.environ.setdefault(variable, str(root / name))
+    if not (Path(os.path.expanduser("~/.config/wandb")) / "settings").exists():      # else it holds the login's server
+        os.environ.setdefault("WANDB_CONFIG_DIR", str(root / "config"))
+    for variable in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_ARTIFACT_DIR"):
+        Path(os.environ[variable]).mkdir(parents=True, exist_ok=True)
+
+
+def _was_started(run_dir: Path) -> bool:
+    return (run_dir / "tracking" / "wandb" / "started").exists()
+
+
+# ------------------------------------------------------------------------------------------ what the service has sent
+
+class _UploadLog:
+    """Follows the log of W&B's service: the only place that says which history lines the server has acknowledged."""
+
+    def __init__(self, path: Path, first: int):
+        self.path, self._first, self._end = path, first, first
+        self._offset, self._asked, self._answers, self._lock = 0, None, 0, threading.Lock()
+
+    def lines(self) -> int:
+        """History lines that the server holds."""
+        self._read()
+        return self._end
+
+    def moved(self) -> float:
+        """Grows with every answer of the server and every 64 KiB that the service writes (files go up in one request)."""
+        self._read()
+        return self._answers + self._written() // 65536
+
+    def _read(self) -> None:
+        with self._lock:
+            try:
+                with open(self.path, "rb") as file:
+                    file.seek(self._offset)
+                    data = file.read()
+            except OSError:
+                return
+            whole = data[:data.rfind(b"\n") + 1]
+            self._offset += len(whole)
+            for line in whole.splitlines():
+                if b"filestream: " not in line:
+                    continue
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if entry.get("msg") == "filestream: sending request":
+                    lines = entry.get("history_lines", 0)
+                    self._asked = entry.get("history_offset", 0) + lines if lines else None
+                elif entry.get("msg") == "filestream: request sent" and str(entry.get("status", "")).startswith("2"):
+                    self._answers += 1
+                    if self._asked is not None:
+                        self._end, self._asked = max(self._end, self._asked), None
+
+    def _written(self) -> int:
+        """Bytes written by the children of this process (W&B's service)."""
+        total, own = 0, os.getpid()
+        try:
+            for task in os.listdir(f"/proc/{own}/task"):
+                for child in Path(f"/proc/{own}/task/{task}/children").read_text().split():
+                    for line in Path(f"/proc/{child}/io").read_text().splitlines():
+                        if line.startswith("wchar:"):
+                            total += int(line.split()[1])
+        except (OSError, ValueError):
+            pass
+        return total
+
+
+# ------------------------------------------------------------------------------------------ small things
+
+def trajectory_table(path: Path) -> tuple[list[str], list[list[Any]]]:
+    """A `.npz` of one episode as a table with one row a step and agent; arrays of other shapes are left out."""
+    import numpy as np
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    shaped = [array.shape[:2] for array in arrays.values() if array.ndim >= 2]
+    if not shaped:
+        raise Unpublishable(f"{path.name} holds no array of steps and agents")
+    steps, agents = max(set(shaped), key=shaped.count)
+    columns, parts = ["t", "agent"], [np.repeat(np.arange(steps), agents), np.tile(np.arange(agents), steps)]
+    for name, array in arrays.items():
+        if array.shape[:2] != (steps, agents):
+            continue
+        flat = array.reshape(steps * agents, -1)
+        names = [name] if flat.shape[1] == 1 else [f"{name}_{i}" for i in range(flat.shape[1])]
+        columns += names
+        parts += list(flat.T)
+    return columns, [list(row) for row in zip(*(part.tolist() for part in parts))]
+
+
+def _add(artifact: Any, run_dir: Path, path: Path, name: str) -> None:
+    """Without a copy, and relative to the run directory (the working directory), so that a moved run still syncs."""
+    artifact.add_file(os.path.relpath(path, run_dir), name=name, policy="immutable")
+
+
+def _safe(name: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-.") else "_" for c in name)[:128]
+
+
+def _media_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_./ -]+", "_", name)
+
+
+def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        return {}
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        elif isinstance(value, (int, float, str)):
+            flat[prefix + str(name)] = value
+    return flat
+
+
+def _one_line(error: BaseException) -> str:
+    return redact(" ".join(str(error).split())[:200]) or type(error).__name__
