@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -78,11 +78,15 @@ class OnPolicyRunner:
         rollout.last_obs.copy_(self.obs)
         self.env_steps += self.steps_per_iteration
 
-    def iterate(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-        """One iteration. Returns (layer-1 metrics as 0-d tensors, plain values: lr and seconds)."""
+    def iterate(self, check: Callable[[], None] = lambda: None) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        """One iteration. Returns (layer-1 metrics as 0-d tensors, plain values: lr and seconds).
+
+        check: called between collecting and learning; raises where the rollout must not be learned from.
+        """
         scale, entropy_coef = self.schedules()
         begin = time.perf_counter()
         self.collect()
+        check()
         middle = time.perf_counter()
         metrics = self.algorithm.update(self.rollout, scale, entropy_coef)
         end = time.perf_counter()

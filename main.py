@@ -1,0 +1,25 @@
+"""Parse the configuration, run one experiment, return its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main(argv: list[str]) -> int:
+    from envs.registry import validate_settings
+    from navrl.config import load
+    from navrl.faults import ConfigError
+
+    try:
+        loaded = load(argv, os.environ, validate_settings)
+        from runners.experiment import run  # torch is imported only once the configuration is good
+
+        return run(loaded, [sys.executable, *sys.argv])
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

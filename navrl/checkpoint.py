@@ -1,0 +1,185 @@
+"""Checkpoints: everything that a run is, written whole or not at all, safe to load from a stranger.
+
+One file is one ``torch.save`` of tensors and plain Python values (read back with ``weights_only=True``, which runs no
+code). ``index.json`` beside the files names each with its digest; a file that does not match it is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import zipfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = 1
+INDEX = "index.json"
+# A policy of this project takes about a megabyte; a file that unpacks to more than this is not one of ours.
+SIZE_LIMIT = 4 << 30
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be used; the message is one line for people."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the index. step: environment steps; score: ``eval/episode_reward`` there, where it was measured."""
+
+    file: str
+    step: int
+    episodes: int
+    score: float | None
+    sha256: str
+
+
+class CheckpointStore:
+    """The checkpoints of one run directory: the newest, the one before it, and the best."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.entries: list[Entry] = []  # oldest first
+        self.best: str | None = None
+        self._read_index()
+
+    def save(self, state: dict[str, Any], *, step: int, episodes: int, score: float | None, best: bool) -> Path:
+        """Write ``checkpoint_ep{episodes}.pt`` (temporary file, fsync, rename), then the index, then drop old files.
+
+        Raises OSError where the disk does not take it; nothing half-written stays under a final name.
+        """
+        path = self.directory / f"checkpoint_ep{episodes}.pt"
+        digest = _write(path, state | {"format": FORMAT})
+        entry = Entry(path.name, step, episodes, score, digest)
+        self.entries = [e for e in self.entries if e.file != path.name] + [entry]
+        if best:
+            self.best = path.name
+        kept = {e.file for e in self.entries[-2:]} | ({self.best} if self.best else set())
+        dropped = [e.file for e in self.entries if e.file not in kept]
+        self.entries = [e for e in self.entries if e.file in kept]
+        self._write_index()
+        for name in dropped:
+            (self.directory / name).unlink(missing_ok=True)
+        return path
+
+    def path(self, which: str) -> Path:
+        """Path of ``"last"`` or ``"best"``. Raises CheckpointError where there is none."""
+        name = self.best if which == "best" else self.entries[-1].file if self.entries else None
+        if name is None:
+            raise CheckpointError(f"{self.directory}: holds no {which} checkpoint")
+        return self.directory / name
+
+    def newest(self) -> tuple[dict[str, Any], Path, list[str]]:
+        """The newest usable checkpoint: (state, path, what was wrong with newer ones)."""
+        problems: list[str] = []
+        for entry in reversed(self.entries):
+            path = self.directory / entry.file
+            try:
+                return load(path), path, problems
+            except CheckpointError as error:
+                problems.append(str(error))
+        detail = f" ({'; '.join(problems)})" if problems else ""
+        raise CheckpointError(f"{self.directory}: no checkpoint that can be used{detail}")
+
+    def forget_after(self, step: int) -> None:
+        """Leave out what lies beyond ``step``: a resume from there writes it anew."""
+        self.entries = [entry for entry in self.entries if entry.step <= step]
+        if self.best not in {entry.file for entry in self.entries}:
+            self.best = None
+        self._write_index()
+
+    def _read_index(self) -> None:
+        try:
+            index = json.loads((self.directory / INDEX).read_text(encoding="utf-8"))
+            self.entries = [Entry(**entry) for entry in index["checkpoints"]]
+            self.best = index["best"]
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise CheckpointError(f"{self.directory / INDEX}: damaged ({error})") from None
+
+    def _write_index(self) -> None:
+        index = {"best": self.best, "checkpoints": [asdict(entry) for entry in self.entries]}
+        path = self.directory / INDEX
+        with _replacing(path) as temporary:
+            temporary.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def load(path: Path | str) -> dict[str, Any]:
+    """Read one checkpoint onto the CPU. Raises CheckpointError: missing, truncated, damaged, foreign, of a newer format."""
+    path = Path(path)
+    expected = _indexed_digest(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(item.file_size for item in archive.infolist()) > SIZE_LIMIT:
+                raise CheckpointError(f"{path}: unpacks to more than {SIZE_LIMIT >> 30} GiB; this is no checkpoint of NAVRL")
+        if expected is not None and digest_of(path) != expected:
+            raise CheckpointError(f"{path}: damaged (its SHA-256 is not the one in {INDEX})")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except pickle.UnpicklingError:
+        raise CheckpointError(f"{path}: holds more than tensors and plain values; it was not written by NAVRL") from None
+    except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, KeyError, NotImplementedError):
+        raise CheckpointError(f"{path}: truncated, damaged or no checkpoint at all") from None
+    if not isinstance(state, dict) or not isinstance(state.get("format"), int) or "config" not in state:
+        raise CheckpointError(f"{path}: not a checkpoint of NAVRL")
+    if state["format"] > FORMAT:
+        raise CheckpointError(f"{path}: format {state['format']} is newer than this version reads ({FORMAT}); update NAVRL")
+    return state
+
+
+def _indexed_digest(path: Path) -> str | None:
+    try:
+        index = json.loads((path.parent / INDEX).read_text(encoding="utf-8"))
+        return next((e["sha256"] for e in index["checkpoints"] if e["file"] == path.name), None)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # a single file that was copied away from its run
+
+
+def _write(path: Path, state: dict[str, Any]) -> str:
+    with _replacing(path) as temporary:
+        torch.save(state, temporary)
+        return digest_of(temporary)
+
+
+class _replacing:
+    """``with _replacing(path) as temporary``: on success the temporary file becomes ``path``, durably; else nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+    def __enter__(self) -> Path:
+        return self.temporary
+
+    def __exit__(self, kind, *_: Any) -> None:
+        try:
+            if kind is None:
+                _fsync(self.temporary)
+                os.replace(self.temporary, self.path)
+                _fsync(self.path.parent)
+        finally:
+            self.temporary.unlink(missing_ok=True)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,101 @@
+"""From a configuration to the parts of a run, with every fault found before anything is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from envs.base import BatchEnv, TaskError, TaskSpec
+from envs.registry import TASKS, make_env
+from navrl.algorithms.mappo import MAPPO
+from navrl.config import Config
+from navrl.faults import ConfigError, Fault
+
+# One evaluation step of more copies than this costs memory (mpe2 copies hold two megabytes each), not time.
+EVALUATION_COPIES = {"batched": 512, "original": 50}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device that ``device:`` names. Raises ConfigError that lists what there is."""
+    have = ["cpu"]
+    if torch.cuda.is_available():
+        have += ["cuda"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if name not in have:
+        raise ConfigError([Fault("device", f"{name!r} is not on this machine; there is: {', '.join(have)}")])
+    return torch.device(name)
+
+
+def make_training_env(config: Config, device: torch.device) -> BatchEnv:
+    """``num_envs`` copies that reset themselves. Raises ConfigError for a task that cannot be used."""
+    return _make(config, config.env_backend, config.task_settings(), config.num_envs, device, auto_reset=True)
+
+
+def make_evaluation_env(config: Config, device: torch.device, episodes: int, *, original: bool) -> BatchEnv:
+    """Copies for evaluation: the whole task (no curriculum), each episode played once.
+
+    The batched version, equal to the original step for step, where there is one; with ``original`` always what
+    defines the task (mpe2, or the PettingZoo module).
+    """
+    settings = {k: v for k, v in config.task_settings().items() if not k.startswith("curriculum")}
+    task = TASKS.get(config.env_id)
+    if task is not None and task.batched and not original:
+        return _make(config, "batched", settings, min(episodes, EVALUATION_COPIES["batched"]), device, auto_reset=False)
+    backend = "mpe2" if task is not None else "pettingzoo"
+    copies = min(episodes, EVALUATION_COPIES["original"])
+    return _make(config, backend, settings, copies, torch.device("cpu"), auto_reset=False)
+
+
+def _make(config: Config, backend: str, settings: dict[str, Any], copies: int, device, *, auto_reset: bool) -> BatchEnv:
+    try:
+        return make_env(
+            config.env_id,
+            backend,
+            settings,
+            copies,
+            device=device,
+            auto_reset=auto_reset,
+            num_workers=config.num_workers,
+            worker_timeout=config.worker_timeout,
+        )
+    except TaskError as error:
+        raise ConfigError([Fault(error.key or "env_id", str(error))]) from error
+
+
+def check_networks(config: Config, spec: TaskSpec) -> None:
+    """Faults that show only once the task is known. Raises ConfigError."""
+    faults = []
+    if config.network == "entity" and spec.layout is None:
+        faults.append(Fault("network", f"entity needs a task that says which part of an observation is which; "
+                                       f"{config.env_id} does not: use mlp or gru"))  # fmt: skip
+    if config.network == "entity" and config.hidden_size % 4:
+        faults.append(Fault("hidden_size", f"{config.hidden_size}: the entity network needs a multiple of 4"))
+    if config.network == "gru" and config.chunk_length and config.rollout_length % config.chunk_length:
+        faults.append(Fault("chunk_length", f"{config.chunk_length} does not divide rollout_length "
+                                            f"{config.rollout_length}; null = the whole rollout"))  # fmt: skip
+    if faults:
+        raise ConfigError(faults)
+
+
+def make_algorithm(config: Config, spec: TaskSpec, device: torch.device) -> MAPPO:
+    """Networks and optimiser for a task. Raises ConfigError."""
+    check_networks(config, spec)
+    return MAPPO(spec, config, device, config.seed)
+
+
+def describe_task(spec: TaskSpec) -> dict[str, Any]:
+    """The task as ``metadata.json`` and checkpoints keep it: plain values."""
+    return {
+        "env_id": spec.env_id,
+        "backend": spec.backend,
+        "package": spec.package,
+        "package_version": spec.package_version,
+        "agents": list(spec.agents),
+        "roles": list(spec.roles),
+        "score_role": spec.score_role,
+        "observation_sizes": list(spec.obs_sizes),
+        "action": {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(spec.action).items()},
+        "max_cycles": spec.max_cycles,
+        "settings": dict(spec.settings),
+    }
