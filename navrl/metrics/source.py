@@ -1,0 +1,238 @@
+"""Which code ran: git's facts, what differs from the commit, and a copy of the files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from navrl.metrics.redaction import redact
+
+LARGEST_FILE = 2**20  # bytes of one file in the copy or of one new file in the diff
+LARGEST_DIFF = 8 * 2**20  # characters
+GIT_TIMEOUT = 10.0  # seconds
+
+_SOURCE_SUFFIXES = {".py", ".yaml", ".yml", ".sh"}
+_NOT_SOURCE = {"__pycache__", "node_modules", "build", "dist", "runs", "wandb", "mlruns", "swanlog", "venv"}
+_PACKAGES = ("envs", "navrl", "runners")  # what of site-packages is ours, where the project is installed
+_SECRET_FILES = {".netrc", "_netrc", ".npmrc", ".pypirc", ".git-credentials", "credentials", "id_rsa", "id_ed25519"}
+_SECRET_SUFFIXES = {".pem", ".key", ".p12", ".pfx"}
+
+
+class GitUnknown(Exception):
+    """Git has no answer; the message is one line that says why."""
+
+
+class Snapshot(NamedTuple):
+    """files: how many were copied. left_out: name -> why. sha256: of the zip. note: why not from git, or ""."""
+
+    files: int
+    left_out: dict[str, str]
+    sha256: str
+    note: str
+
+
+def project_root() -> Path:
+    """The directory that holds ``navrl``."""
+    return Path(__file__).resolve().parents[2]
+
+
+def git_facts(root: Path, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """``git_commit``, ``git_branch``, ``git_dirty``, ``git_remote`` of the project at ``root``; None where unknown.
+
+    Dirty: a tracked file below ``root`` differs from the commit, or a new one is not ignored. Branch is None on a
+    detached head, remote (redacted) where there is none. ``git_note`` is there only to say why facts are unknown.
+    """
+    facts: dict[str, Any] = {"git_commit": None, "git_branch": None, "git_dirty": None, "git_remote": None}
+    try:
+        _require_project(root)
+        facts["git_branch"] = _answer(root, "symbolic-ref", "--short", "-q", "HEAD")
+        remote = _answer(root, "config", "--get", "remote.origin.url")
+        facts["git_remote"] = redact(remote, environ) if remote else None
+        facts["git_dirty"] = bool(_git(root, "status", "--porcelain", "--untracked-files=normal", "--", ".").strip())
+        facts["git_commit"] = _answer(root, "rev-parse", "--verify", "-q", "HEAD")
+        if facts["git_commit"] is None:
+            facts["git_note"] = "the git repository has no commits yet"
+    except GitUnknown as reason:
+        facts["git_note"] = str(reason)
+    return facts
+
+
+def git_diff(root: Path | None = None, environ: Mapping[str, str] | None = None) -> str:
+    """What differs from the commit below ``root``, new files included, as ``git apply`` takes it; secrets redacted.
+
+    Empty where nothing differs. Where git has no answer, one line starting with "# " says why. Binary files and
+    new files above 1 MiB are named and not shown; more than 8 MiB is cut and says so.
+    """
+    root = project_root() if root is None else Path(root)
+    try:
+        _require_project(root)
+        if _answer(root, "rev-parse", "--verify", "-q", "HEAD") is None:
+            return "# no diff: the git repository has no commits yet\n"
+        # Spelled out, for a user's git settings may say otherwise.
+        flags = ("--no-color", "--no-ext-diff", "--no-textconv", "--relative", "--src-prefix=a/", "--dst-prefix=b/")
+        diff = _git(root, "diff", *flags, "--abbrev=12", "HEAD", "--", ".")
+        new = _names(_git(root, "ls-files", "-z", "--others", "--exclude-standard"))
+    except GitUnknown as reason:
+        return f"# no diff: {reason}\n"
+    parts = [diff]
+    for name in new:
+        if sum(map(len, parts)) > LARGEST_DIFF:
+            break
+        parts.append(_new_file(root, name))
+    left = len(new) - len(parts) + 1
+    diff = "".join(parts)
+    if len(diff) > LARGEST_DIFF:
+        diff = f"{diff[:LARGEST_DIFF]}\n# cut here after {LARGEST_DIFF} characters; {left} new files not looked at\n"
+    return redact(diff, environ)
+
+
+def code_snapshot(
+    dest_zip: str | Path, root: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Snapshot:
+    """Copy the project's source to ``dest_zip`` as it is on disk, secrets redacted.
+
+    Takes the files that git tracks below ``root``; without git all Python, YAML and shell files. Equal files make
+    an equal zip, byte for byte. Files above 1 MiB, links and files that hold keys by their name are left out and
+    named. The zip appears whole or not at all. OSError where it cannot be written.
+    """
+    root = project_root() if root is None else Path(root)
+    try:
+        _require_project(root)
+        names, note = _names(_git(root, "ls-files", "-z", "--cached")), ""
+    except GitUnknown as reason:
+        names, note = _source_files(root), str(reason)
+    dest_zip = Path(dest_zip)
+    partial = dest_zip.with_name(dest_zip.name + ".tmp")
+    files, left_out = 0, {}
+    try:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+            for name in sorted(set(names)):
+                path = root / name
+                why = _why_not(path)
+                if why:
+                    left_out[name] = why
+                    continue
+                entry = zipfile.ZipInfo(name)  # its date is 1980, whenever the file was written
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = (0o755 if os.access(path, os.X_OK) else 0o644) << 16
+                archive.writestr(entry, _redacted(path.read_bytes(), environ))
+                files += 1
+        digest = hashlib.sha256(partial.read_bytes()).hexdigest()
+        os.replace(partial, dest_zip)
+    finally:
+        partial.unlink(missing_ok=True)
+    return Snapshot(files, left_out, digest, note)
+
+
+def _why_not(path: Path) -> str:
+    """Why a file is not copied, or ""."""
+    if path.is_symlink():
+        return "a link"
+    if not path.is_file():
+        return "deleted" if not path.exists() else "not a file"
+    secret = path.name in _SECRET_FILES or path.suffix in _SECRET_SUFFIXES or path.name.startswith(".env")
+    if secret:
+        return "may hold keys"
+    if path.stat().st_size > LARGEST_FILE:
+        return f"larger than {LARGEST_FILE} bytes"
+    return "" if os.access(path, os.R_OK) else "not readable"
+
+
+def _redacted(content: bytes, environ: Mapping[str, str] | None) -> bytes:
+    if b"\0" in content:  # not text
+        return content
+    try:
+        return redact(content.decode("utf-8"), environ).encode("utf-8")
+    except UnicodeDecodeError:  # Latin-1 maps every byte to one character and back
+        return redact(content.decode("latin-1"), environ).encode("latin-1")
+
+
+def _source_files(root: Path) -> list[str]:
+    """Names of source files below ``root``, caches, virtual environments and runs left aside."""
+    tops = [root]
+    if root.name in ("site-packages", "dist-packages"):
+        tops = [root / package for package in _PACKAGES]
+    found: list[str] = []
+    for top in tops:
+        for directory, below, files in os.walk(top):
+            below[:] = [
+                name
+                for name in below
+                if name not in _NOT_SOURCE
+                and not name.startswith(".")
+                and not os.path.exists(os.path.join(directory, name, "pyvenv.cfg"))
+            ]
+            found += [os.path.relpath(os.path.join(directory, name), root) for name in files]
+    return [name for name in found if Path(name).suffix in _SOURCE_SUFFIXES]
+
+
+def _new_file(root: Path, name: str) -> str:
+    """A file that git does not know yet, as a diff that makes it."""
+    path = root / name
+    why = _why_not(path) or ("odd name" if any(c in '"\\' or c < " " for c in name) else "")
+    content = b"" if why else path.read_bytes()
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        why = "binary"
+    if why or "\0" in text:
+        return f"# new file {name}: not shown, {why or 'binary'}\n"
+    mode = "100755" if os.access(path, os.X_OK) else "100644"
+    head = f"diff --git a/{name} b/{name}\nnew file mode {mode}\n"
+    if not text:
+        return head
+    lines = text.split("\n")
+    tail = "" if lines[-1] == "" else "\\ No newline at end of file\n"
+    lines = lines if tail else lines[:-1]
+    body = "".join(f"+{line}\n" for line in lines)
+    span = "+1" if len(lines) == 1 else f"+1,{len(lines)}"
+    mark = "\t" if " " in name else ""  # as git does: it ends a name that holds spaces
+    return f"{head}--- /dev/null\n+++ b/{name}{mark}\n@@ -0,0 {span} @@\n{body}{tail}"
+
+
+def _require_project(root: Path) -> None:
+    """GitUnknown unless ``root`` lies in a repository that tracks something of it."""
+    if not _git(root, "ls-files", "-z", "--cached", "--", ".").strip("\0"):
+        if _answer(root, "rev-parse", "--verify", "-q", "HEAD") is None:
+            raise GitUnknown("the git repository has no commits yet")
+        raise GitUnknown("the git repository around the project does not track it")
+
+
+def _names(listing: str) -> list[str]:
+    return [name for name in listing.split("\0") if name]
+
+
+def _answer(root: Path, *arguments: str) -> str | None:
+    """Git's one-line answer, or None where it has none."""
+    try:
+        return _git(root, *arguments).strip() or None
+    except GitUnknown:
+        return None
+
+
+def _git(root: Path, *arguments: str) -> str:
+    # Variables such as GIT_DIR (set inside hooks) would point git at another repository.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environ.update(LC_ALL="C", GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0")
+    command = ["git", "-c", "core.quotepath=off", *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=root, env=environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=GIT_TIMEOUT
+        )
+    except FileNotFoundError:
+        raise GitUnknown("git is not installed" if root.is_dir() else f"{root.name}: no such directory") from None
+    except subprocess.TimeoutExpired:
+        raise GitUnknown(f"git {arguments[0]} gave no answer in {GIT_TIMEOUT:.0f} s") from None
+    except OSError as fault:
+        raise GitUnknown(f"git cannot be run ({fault.strerror})") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        if said and "not a git repository" in said[0]:
+            raise GitUnknown("not a git repository")
+        raise GitUnknown(f"git {arguments[0]} failed" + (f" ({said[0]})" if said else ""))
+    return done.stdout.decode("utf-8", errors="replace")
