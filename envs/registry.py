@@ -194,8 +194,18 @@ def make_env(
         dtype=dtype,
         env_id=env_id,
         backend=env_backend,
-        settings=settings,
+        settings={**_defaults_of_original(env_id), **settings},
     )
+
+
+def _defaults_of_original(env_id: str) -> dict[str, Any]:
+    """Values of the settings that were not given: the batched version's, so that both say the same, or the maker's."""
+    task = TASKS.get(env_id)
+    if task and task.settings:
+        return {name: setting.default for name, setting in task.settings.items()}
+    ours = {theirs: key for key, theirs in (task.renamed if task else {}).items()}
+    arguments = _constructor_arguments(*_original(env_id)) or {}
+    return {ours.get(name, name): value for name, value in arguments.items() if value is not inspect.Parameter.empty}
 
 
 def _unknown_task(env_id: str) -> str:
@@ -204,10 +214,13 @@ def _unknown_task(env_id: str) -> str:
     return f"env_id: there is no task {env_id!r}; {hint} (any other: pettingzoo:module:function)"
 
 
-def _unknown_setting(key: str, task: str, known: list[str]) -> tuple[str, str]:
+def _unknown_setting(key: str, env_id: str, known: list[str]) -> tuple[str, str]:
+    renamed = {theirs: ours for ours, theirs in (TASKS[env_id].renamed if env_id in TASKS else {}).items()}
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return key, f"{key}: {task} has no such setting; {hint}it takes {', '.join(known) or 'none'}"
+    if key in renamed:
+        hint = f"{key} is called {renamed[key]} here; "
+    return key, f"{key}: {env_id} has no such setting; {hint}it takes {', '.join(known) or 'none'}"
 
 
 def _faults_of_values(table: dict[str, Setting], settings: dict[str, Any]) -> list[tuple[str, str]]:
@@ -258,8 +271,8 @@ def _original(env_id: str) -> tuple[str, str]:
     return parts[0], parts[1] if len(parts) == 2 else "parallel_env"
 
 
-def _constructor_arguments(module: str, function: str) -> list[str] | None:
-    """Names of the keyword arguments that ``module.function`` takes; None where it does not say.
+def _constructor_arguments(module: str, function: str) -> dict[str, Any] | None:
+    """Keyword arguments of ``module.function`` and their defaults (or ``Parameter.empty``); None if it is not said.
 
     PettingZoo wraps constructors in ``parallel_env(**kwargs)``, which says nothing; then the module's
     ``raw_env`` is what receives them. Raises ``TaskError`` naming what cannot be imported or found.
@@ -282,5 +295,5 @@ def _constructor_arguments(module: str, function: str) -> list[str] | None:
             continue
         parameters = inspect.signature(candidate).parameters.values()
         if not any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters):
-            return [p.name for p in parameters if p.name != "render_mode"]
+            return {p.name: p.default for p in parameters if p.name != "render_mode"}
     return None
