@@ -28,7 +28,7 @@ from navrl.tracking.record import (EVENTS, METRICS, RecordError, RunLock, RunLoc
                                    write_text)
 from navrl.tracking.redact import redact
 from navrl.tracking.registry import TRACKERS, tracker_class
-from navrl.tracking.tracker import RunInfo, Tracker, TrackerUnavailable, Unpublishable
+from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 
 COUNTED = ("row", "media", "table", "trace")      # items that `Tracker.start` counts
 PUBLISHED = (*COUNTED, "artifact", "alert")
@@ -38,6 +38,7 @@ NO_PROGRESS, HARD_CAP = 15.0, 120.0               # seconds; `tracker_timeout`, 
 LOCK_WAIT = HARD_CAP + 30                         # an earlier publisher of this run may be ending
 
 SETTINGS_VARIABLE = "NAVRL_TRACKER_SETTINGS"      # how a child gets settings that may hold a password (a proxy's)
+NOT_STORED = {"run_dir", "started", "training_pid"}           # fields of RunInfo that belong to this moment
 EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE = 0, 1, 3
 
 
@@ -63,6 +64,11 @@ class Source:
         self.rows = 0
         self._tails = {name: _Tail(run_dir / name) for name in (EVENTS, METRICS)}
         self._clocks: list[tuple[float, float]] = []          # (base seconds of training, wall time) of each attempt
+
+    @property
+    def started(self) -> float | None:
+        """Wall time at which training began."""
+        return self._clocks[0][1] if self._clocks else None
 
     def poll(self) -> None:
         events, _ = self._tails[EVENTS].read()
@@ -103,6 +109,10 @@ class Source:
             if seconds >= base:
                 return wall + seconds - base
         return time.time()
+
+    def in_order(self) -> list[Item]:
+        """What is pending, as it happened; the same in every replay."""
+        return sorted(self.pending.values(), key=lambda item: item.wall)
 
     def mark_sent(self, keys: list[str]) -> None:
         self.sent.update(keys)
@@ -152,6 +162,7 @@ class Ledger:
         self.path = directory / "ledger.json"
         self.state: dict[str, Any] = read_ledger(directory)
         self.keys: list[str] = []
+        self._rows: list[int] = [0]               # rows among the first n counted items
         self._log: Path | None = None
         self._lock = threading.Lock()
         self._last = ""
@@ -161,7 +172,7 @@ class Ledger:
         safe = re.sub(r"[^A-Za-z0-9.-]+", "_", destination)[:80] or "default"
         self._log = self.directory / f"sent-{safe}.log"
         text = self._log.read_text(encoding="utf-8") if self._log.exists() else ""
-        self.keys = text[:text.rfind("\n") + 1].splitlines()
+        self._take(text[:text.rfind("\n") + 1].splitlines())
         self.update(destination=destination)
         return self.keys
 
@@ -174,22 +185,32 @@ class Ledger:
                     continue
                 left -= 1
             kept.append(key)
-        self.keys = kept
+        self._take(kept)
         write_text(self._log, "".join(key + "\n" for key in kept))
 
     def add(self, keys: list[str]) -> None:
         if keys:
-            self.keys += keys
             with open(self._log, "a", encoding="utf-8") as file:
                 file.write("".join(key + "\n" for key in keys))
+            for key in keys:
+                self._append(key)
 
     def counted(self) -> int:
-        return sum(key.split(" ", 1)[0] in COUNTED for key in self.keys)
+        return len(self._rows) - 1
 
     def rows(self, confirmed: int | None = None) -> int:
         """Rows among what was sent, or among the first `confirmed` counted items of it."""
-        counted = [key for key in self.keys if key.split(" ", 1)[0] in COUNTED]
-        return sum(key.startswith("row ") for key in (counted if confirmed is None else counted[:confirmed]))
+        return self._rows[-1 if confirmed is None else min(confirmed, self.counted())]
+
+    def _take(self, keys: list[str]) -> None:
+        self.keys, self._rows = [], [0]
+        for key in keys:
+            self._append(key)
+
+    def _append(self, key: str) -> None:
+        self.keys.append(key)
+        if key.split(" ", 1)[0] in COUNTED:
+            self._rows.append(self._rows[-1] + key.startswith("row "))
 
     def update(self, **values: Any) -> None:
         """Change the state; written only when something changed. A full disk is no reason to stop publishing."""
@@ -223,8 +244,7 @@ def read_ledger(directory: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ the run as trackers see it
 
 def write_run_info(run_dir: Path, info: RunInfo) -> None:
-    values = asdict(info)
-    del values["run_dir"]
+    values = {key: value for key, value in asdict(info).items() if key not in NOT_STORED}
     write_json(run_dir / "tracking" / "run.json", values)
 
 
@@ -235,7 +255,7 @@ def read_run_info(run_dir: Path) -> RunInfo:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RecordError(f"{run_dir} is no run that can be published ({path.name}: {error})") from None
-    known = {field.name for field in fields(RunInfo)} - {"run_dir"}
+    known = {field.name for field in fields(RunInfo)} - NOT_STORED
     return RunInfo(run_dir=run_dir, **{key: value for key, value in values.items() if key in known})
 
 
@@ -254,6 +274,7 @@ class Publisher:
         self.ledger = Ledger(run_dir / "tracking" / backend)
         self.tracker: Tracker = tracker_class(backend)()
         self.tracker.say = self.ledger.say
+        self.under_way: dict[str, Receipt] = {}   # artifacts handed over that have not arrived yet
         self.ending = False
         self._moved = time.monotonic()
         self._progress = (0, 0.0)
@@ -289,9 +310,13 @@ class Publisher:
             self.ledger.update(state="set aside", error=redact(_short(error)))
             self.ledger.say(f"{self.backend}: set aside, {_short(error)}")
             return EXIT_OWED
+        self._arrivals()
         self._count()
-        rows, owed = self.ledger.state.get("rows", 0), len(self.source.pending)
-        complete = owed == 0 and rows >= self.source.rows
+        confirmed = self.tracker.confirmed()
+        complete = not self.source.pending and not self.under_way and (confirmed is None or
+                                                                       confirmed >= self.ledger.counted())
+        if complete:
+            self.ledger.update(rows=self.source.rows)
         self.ledger.update(state=("local" if self.tracker.local else "finished") if complete else "set aside",
                            status=status)
         return EXIT_OK if complete else EXIT_OWED
@@ -301,6 +326,8 @@ class Publisher:
     def _start(self) -> bool:
         """Start the tracker, again and again while the run lasts: a server may come back."""
         self.source.poll()
+        self.info.started = self.source.started
+        self.info.training_pid = self.parent
         tries = 0
         while True:
             try:
@@ -333,7 +360,7 @@ class Publisher:
         self.source.mark_sent(keys)
         if held is not None and held > self.ledger.counted():
             # Sent by another copy of this run directory: the order is the same, so these are the next ones.
-            extra = [key for key, item in self.source.pending.items() if item.kind in COUNTED]
+            extra = [item.key for item in self.source.in_order() if item.kind in COUNTED]
             extra = extra[:held - self.ledger.counted()]
             self.ledger.add(extra)
             self.source.mark_sent(extra)
@@ -348,26 +375,44 @@ class Publisher:
         while True:
             end = self._end()                 # asked before polling, so that nothing written before the end is missed
             self.source.poll()
-            pending = list(self.source.pending.values())
+            pending = self.source.in_order()
             for start in range(0, len(pending), BATCH):
                 batch = pending[start:start + BATCH]
+                keys = [item.key for item in batch if item.kind != "artifact"]
                 # Rows are listed before they are handed over: what a backend confirms is then always a part of the list.
-                sent = [item.key for item in batch]
-                if self.tracker.confirmed() is not None:
-                    self.ledger.add(sent)
+                confirms = self.tracker.confirmed() is not None
+                if confirms:
+                    self.ledger.add(keys)
                 for item in batch:
-                    self._retrying(item)
-                if self.tracker.confirmed() is None:
+                    receipt = self._retrying(item)
+                    if receipt is not None:
+                        self.under_way[item.key] = receipt
+                    elif item.kind == "artifact":
+                        keys.append(item.key)
+                if not confirms:
                     self._flush()
-                    self.ledger.add(sent)
-                self.source.mark_sent(sent)
+                    self.ledger.add(keys)
+                else:
+                    self.ledger.add([key for key in keys if key.startswith("artifact ")])
+                self.source.mark_sent([item.key for item in batch])
                 dirty = True
+            self._arrivals()
             if dirty and (time.monotonic() - flushed > FLUSH_EVERY or end is not None):
                 self._flush()
                 flushed, dirty = time.monotonic(), False
             if end is not None:
                 return end
             time.sleep(POLL)
+
+    def _arrivals(self) -> None:
+        """List the artifacts that have arrived. One that failed stays owed."""
+        for key, arrived in list(self.under_way.items()):
+            try:
+                if arrived():
+                    self.ledger.add([key])
+                    del self.under_way[key]
+            except Exception as error:
+                self.ledger.say(f"{self.backend}: {key} did not arrive ({_short(error)})")
 
     def _end(self) -> tuple[str, int] | None:
         """Status and exit code once there is nothing more to wait for."""
@@ -391,7 +436,7 @@ class Publisher:
             traceback.print_exc()
             raise _SetAside(_short(error)) from None
 
-    def _retrying(self, item: Item) -> None:
+    def _retrying(self, item: Item) -> Receipt | None:
         for pause in (*PAUSES, None):
             try:
                 return self._send(item)
@@ -407,7 +452,7 @@ class Publisher:
                     raise _SetAside(_short(error)) from None
                 time.sleep(pause)
 
-    def _send(self, item: Item) -> None:
+    def _send(self, item: Item) -> Receipt | None:
         tracker, data = self.tracker, item.data
         if item.kind == "row":
             tracker.log_row(item.step, item.wall, data)
@@ -421,7 +466,8 @@ class Publisher:
             tracker.alert(redact(data["title"]), redact(data["text"]), data.get("level", "warn"), item.step)
         elif item.kind == "artifact":
             if wanted(self.info.settings.get("keep_artifacts"), data["aliases"]):
-                tracker.log_artifact(self._file(data), data["aliases"], data["metadata"])
+                return tracker.log_artifact(self._file(data), data["aliases"], data["metadata"])
+        return None
 
     def _file(self, data: Mapping[str, Any]) -> Path:
         path = (self.run_dir / data["path"]).resolve()

@@ -6,10 +6,13 @@ cannot help for this one item, `TrackerUnavailable` that the whole backend canno
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+
+Receipt = Callable[[], bool]
 
 
 class Unpublishable(Exception):
@@ -34,7 +37,10 @@ class RunInfo:
     settings: dict[str, Any] = field(default_factory=dict)    # tracker settings: modes, addresses, privacy
     env_id: str = ""
     algorithm_name: str = ""
-    run_dir: Path = Path(".")         # where the directory is now; not stored
+    # not stored:
+    run_dir: Path = Path(".")         # where the directory is now
+    started: float | None = None      # wall time at which the run began
+    training_pid: int | None = None   # process that trains at this moment; None = published afterwards
 
     @property
     def artifact_name(self) -> str:
@@ -82,8 +88,12 @@ class Tracker:
         """One evaluation episode, a `.npz` of arrays whose first axes are step and agent."""
         raise Unpublishable("it takes no traces")
 
-    def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> None:
-        """A checkpoint; `metadata` holds run, seed, step, episodes, score, sha256."""
+    def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> Receipt | None:
+        """A checkpoint; `metadata` holds run, seed, step, episodes, score, sha256.
+
+        Returns None when it is handed over for good, else a function that says, without waiting, whether it has arrived
+        (True), is under way (False), or raises because it failed.
+        """
         raise Unpublishable("it takes no artifacts")
 
     def alert(self, title: str, text: str, level: str, step: int | None) -> None:

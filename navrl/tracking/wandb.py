@@ -20,12 +20,11 @@ from typing import Any
 
 from navrl.tracking.convert import json_ready
 from navrl.tracking.redact import redact
-from navrl.tracking.tracker import RunInfo, Tracker, TrackerUnavailable, Unpublishable
+from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 
 DEFAULT_SERVER = "https://api.wandb.ai"
 PROBE_SECONDS = 3.0
 INIT_SECONDS = 15
-ARTIFACT_SECONDS = 100                # an upload may take long; the parent's deadline is shorter or longer as it must
 LEVELS = {"info": "INFO", "warn": "WARN", "error": "ERROR"}
 VIDEO, IMAGE = {".gif", ".mp4", ".webm", ".ogg"}, {".png", ".jpg", ".jpeg", ".bmp"}
 SYNC_HINT = "it is kept offline; log in with `wandb login` and publish later with: python scripts/sync.py {} --to wandb"
@@ -37,8 +36,9 @@ class WandbTracker(Tracker):
     def __init__(self) -> None:
         self.run: Any = None
         self._line = 0                # W&B step of the next history line
+        self._done = False
         self._first = 0               # lines that the server already had
-        self._uploads: list[Any] = []
+        self._code: tuple[Receipt, Path] | None = None
         self._core_log: _UploadLog | None = None
 
     # ---- start
@@ -67,6 +67,7 @@ class WandbTracker(Tracker):
             self.say(f"wandb: {why}; {SYNC_HINT.format(run.run_dir)}")
         strict = settings.get("privacy") == "strict"
         self.local = mode == "offline"
+        live = run.training_pid is not None   # else what this machine is and does says nothing about the run
         proxy = settings.get("wandb_proxy")
         options = wandb.Settings(
             console="off", silent=True, save_code=False, disable_git=True, disable_job_creation=True,
@@ -74,8 +75,10 @@ class WandbTracker(Tracker):
             x_transaction_log_flush_interval=1,                        # a kill loses one second, not fifteen
             x_file_stream_transmit_interval=2,
             x_file_stream_retry_wait_max_seconds=10, x_graphql_retry_wait_max_seconds=10, x_graphql_retry_max=5,
-            program="main.py", host="" if strict else None, x_disable_meta=strict, x_disable_machine_info=strict,
-            x_disable_stats=strict, x_save_requirements=not strict, http_proxy=proxy, https_proxy=proxy,
+            program="main.py", host="" if strict or not live else None, http_proxy=proxy, https_proxy=proxy,
+            x_disable_meta=strict or not live, x_disable_machine_info=strict or not live,
+            x_disable_stats=strict or not live, x_save_requirements=not strict and live,
+            x_stats_pid=run.training_pid or os.getpid(), x_start_time=run.started,
             git_commit=None if strict else run.metadata.get("git_commit"))
         # Never resume another's run by accident: an id given from outside must be new the first time.
         run_id = settings.get("wandb_run_id") or run.uid
@@ -126,10 +129,7 @@ class WandbTracker(Tracker):
             for path in sorted(code.rglob("*")):
                 if path.is_file():
                     _add(artifact, run.run_dir, path, str(path.relative_to(code)))
-            logged = self.run._log_artifact(artifact)
-            if not self.local:
-                self._uploads.append(logged)
-            marker.touch()
+            self._code = (self._receipt(self.run._log_artifact(artifact)), marker)
 
     # ---- the run
 
@@ -152,11 +152,11 @@ class WandbTracker(Tracker):
         columns, rows = trajectory_table(path)
         self.log_table(step, wall, name, columns, rows)
 
-    def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> None:
+    def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> Receipt | None:
         import wandb
         artifact = wandb.Artifact(self._info.artifact_name, type="model", metadata=json_ready(metadata))
         _add(artifact, self._info.run_dir, path, path.name)
-        self._upload(artifact, [_safe(alias) for alias in aliases])
+        return self._receipt(self.run.log_artifact(artifact, aliases=[_safe(alias) for alias in aliases]))
 
     def alert(self, title: str, text: str, level: str, step: int | None) -> None:
         import wandb
@@ -168,10 +168,29 @@ class WandbTracker(Tracker):
         self.run.log({**row, "_timestamp": wall}, step=self._line, commit=True)
         self._line += 1
 
-    def _upload(self, artifact: Any, aliases: list[str]) -> None:
-        logged = self.run.log_artifact(artifact, aliases=aliases)
-        if not self.local:
-            self._uploads.append(logged)
+    def _receipt(self, artifact: Any) -> Receipt:
+        if self.local:
+            return lambda: True
+        outcome: list[str] = []
+
+        def wait() -> None:           # its own thread: a wait with a timeout cancels the upload
+            try:
+                answer = artifact._save_handle.wait_or(timeout=None).response.log_artifact_response
+                outcome.append(answer.error_message)
+            except Exception as error:
+                outcome.append(_one_line(error))
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+
+        def arrived() -> bool:
+            if self._done:
+                thread.join(2)
+            if outcome and outcome[0]:
+                raise RuntimeError(outcome[0])
+            return bool(outcome)
+
+        return arrived
 
     # ---- how far it is
 
@@ -189,16 +208,16 @@ class WandbTracker(Tracker):
             for name, value in _flat(summary.get(part)).items():
                 self.run.summary[f"{part}/{name}"] = value
         self.run.summary["status"] = status
-        problem = None
-        for upload in self._uploads:
+        self.run.finish(exit_code=exit_code)          # waits for every upload
+        self._done = True
+        if self._code is not None:
+            arrived, marker = self._code
             try:
-                upload.wait(timeout=ARTIFACT_SECONDS)
-            except Exception as error:        # the rest can still arrive; what did not is said and owed
-                problem = problem or error
-        self.run.finish(exit_code=exit_code if status != "finished" or exit_code else 0)
-        wandb.teardown()                      # only then is an offline file whole
-        if problem is not None:
-            self.say(f"wandb: an artifact did not arrive ({_one_line(problem)})")
+                if arrived():
+                    marker.touch()
+            except Exception as error:
+                self.say(f"wandb: the code snapshot did not arrive ({_one_line(error)})")
+        wandb.teardown()                              # only then is an offline file whole
 
 
 # ------------------------------------------------------------------------------------------ mode, key, server
