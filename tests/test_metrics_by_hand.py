@@ -110,7 +110,8 @@ def test_own_goals_are_covered_by_their_owner_alone():
 
 
 def test_a_goal_is_covered_only_inside_its_radius():
-    assert values(one_episode([along_x(1, 0.25)], [(0, 0)], radius=0.25))["goals_covered"] == 0.0
+    at_border = values(one_episode([along_x(1, 0.25)], [(0, 0)], radius=0.25))
+    assert at_border["goals_covered"] == at_border["success_rate"] == at_border["path_efficiency"] == 0.0
     assert values(one_episode([along_x(1, 0.2499)], [(0, 0)], radius=0.25))["goals_covered"] == 1.0
 
 
@@ -147,6 +148,11 @@ def test_a_detour_has_straight_over_walked():
 def test_the_path_ends_at_the_first_entry():
     wanders_inside = [(2, 0), (0, 0), (0, 0.4), (0, -0.4), (0, 0)]
     assert values(one_episode([wanders_inside], [(0, 0)], radius=0.5))["path_efficiency"] == pytest.approx(1.5 / 2)
+
+
+def test_the_border_itself_is_not_inside():
+    over_the_border = along_x(2, 0.5, 0)
+    assert values(one_episode([over_the_border], [(0, 0)], radius=0.5))["path_efficiency"] == pytest.approx(1.5 / 2)
 
 
 def test_starting_inside_has_path_efficiency_one():

@@ -72,8 +72,9 @@ def path_efficiency(team: Trajectories) -> np.ndarray:
     walked = np.take_along_axis(walked, first, axis=0)[0]
     straight = np.maximum(distance[0] - team.goal_radius, 0.0)
     longer = np.maximum(straight, walked)
+    # Who starts inside has nothing to walk: 0 / 0 = 1.
     ratio = np.divide(straight, longer, out=np.ones_like(straight), where=longer > 0)
-    ratio = np.where(inside[0], 1.0, np.where(inside.any(axis=0), ratio, 0.0))
+    ratio = np.where(inside.any(axis=0), ratio, 0.0)
     succeeded = geometry.at_last_step(geometry.success(team, team.goal_radius), team)
     known = np.isfinite(geometry.at_last_step(geometry.agent_goal_distances(team), team)).all(axis=(1, 2))
     return np.where(known, ratio.mean(axis=1) * succeeded, np.nan)

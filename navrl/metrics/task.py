@@ -51,7 +51,7 @@ def _team_metrics(team: Trajectories) -> dict[str, np.ndarray]:
     if team.has_success:
         holds = geometry.success(team, team.goal_radius)
         at_end = geometry.at_last_step(holds, team)
-        after_step = holds[1:] & team.valid  # the reset state is no step
+        after_step = holds[1:]  # padding repeats the last state, so it adds no first success
         ever = after_step.any(axis=0)
         values["success_rate"] = at_end.astype(np.float64)
         values["success_rate_any"] = ever.astype(np.float64)
