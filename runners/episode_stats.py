@@ -30,7 +30,7 @@ class EpisodeStats:
 
     def add(self, reward: torch.Tensor, done: torch.Tensor | None) -> None:
         """reward ``[E, N]``; done bool ``[E]``, or None where it is known that no episode ended."""
-        self.reward += reward @ self.weights
+        self.reward += reward.to(self.weights.dtype) @ self.weights
         self.length += 1
         if done is None:
             return

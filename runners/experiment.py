@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
-import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 import torch
 
+from envs.base import BatchEnv
 from envs.seeding import FINAL, SELECTION, TRAIN, stream_seed
 from navrl.animation import write_animation
 from navrl.checkpoint import CheckpointError, CheckpointStore, load
@@ -46,15 +49,17 @@ def run(loaded: Loaded, command: Sequence[str]) -> int:
     config = loaded.config
     torch.set_num_threads(config.torch_threads)
     device = resolve_device(config.device)
-    env = make_training_env(config, device)
-    try:
+    with contextlib.ExitStack() as opened:
+        env = make_training_env(config, device)
+        opened.callback(env.close)
+        evaluation_env = make_evaluation_env(config, device, config.eval_episodes, original=False)
+        opened.callback(evaluation_env.close)
         algorithm = make_algorithm(config, env.spec, device)
         runner = OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN))
+        metadata = _collect_metadata(config, runner, command)
         record, state = _open_record(loaded, runner)
-        with StopRequest() as stop:
-            return Experiment(loaded, command, runner, record, state, stop).run()
-    finally:
-        env.close()
+        stop = opened.enter_context(StopRequest())
+        return Experiment(loaded, metadata, runner, evaluation_env, record, state, stop).run()
 
 
 def _open_record(loaded: Loaded, runner: OnPolicyRunner) -> tuple[LocalRecord, dict[str, Any] | None]:
@@ -89,9 +94,19 @@ def _open_record(loaded: Loaded, runner: OnPolicyRunner) -> tuple[LocalRecord, d
 class Experiment:
     """The loop of one run and everything it reports to."""
 
-    def __init__(self, loaded: Loaded, command, runner: OnPolicyRunner, record: LocalRecord, state, stop) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        metadata: dict[str, Any],
+        runner: OnPolicyRunner,
+        evaluation_env: BatchEnv,
+        record: LocalRecord,
+        state: dict[str, Any] | None,
+        stop: StopRequest,
+    ) -> None:
+        """state: the checkpoint that the run continues from (already loaded into ``runner``), or None."""
         self.config: Config = loaded.config
-        self.runner, self.record, self.stop = runner, record, stop
+        self.runner, self.evaluation_env, self.record, self.stop = runner, evaluation_env, record, stop
         self.spec = runner.env.spec
         self.algorithm = runner.algorithm
         self.store = CheckpointStore(record.checkpoints_dir)
@@ -100,9 +115,7 @@ class Experiment:
         self.seconds: dict[str, float] = {}
         self.steps_logged, self.time_logged = runner.env_steps, time.monotonic()
         self.saved_at = -1
-        if state is not None:
-            self._restore(state)
-        self.metadata = self._metadata(loaded, command)
+        self.metadata = metadata if state is None else self._restore(state, metadata)
         record.write_config(dump(self.config))
         record.write_metadata(self.metadata)
         if state is None:
@@ -124,9 +137,6 @@ class Experiment:
         for notice in loaded.notices:
             self.hub.say(notice)
         record.start_clock(state["elapsed"] if state is not None else 0.0)
-        self.evaluation_env = make_evaluation_env(
-            self.config, self.algorithm.device, self.config.eval_episodes, original=False
-        )
 
     # ---- the loop
 
@@ -152,7 +162,6 @@ class Experiment:
             if not isinstance(error, NonFiniteError):
                 traceback.print_exc()
         finally:
-            self.evaluation_env.close()
             self._close(status, code, reason)
         if reason:
             print(reason, file=sys.stderr)
@@ -238,12 +247,20 @@ class Experiment:
             aliases = ("latest", "best") if best else ("latest",)
             self.hub.log_artifact(path, step=step, episodes=episodes, score=score, aliases=aliases)
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.record.truncate_after(self.runner.env_steps)
-        self.store.forget_after(self.runner.env_steps)
+    def _restore(self, state: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+        """Go on from a checkpoint: cut the record behind it. Returns the run's metadata with one more segment."""
+        step = self.runner.env_steps
+        self.record.truncate_after(step)
+        self.store.forget_after(step)
         self.health.load_state_dict(state["health"])
         self.best_score = state["best_score"]
-        self.steps_logged, self.saved_at = self.runner.env_steps, self.runner.env_steps
+        self.saved_at = step
+        try:
+            earlier = json.loads((self.record.run_dir / "metadata.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return metadata  # lost or damaged: what is known now is better than nothing
+        segment = metadata["segments"][0] | {"step": step}
+        return earlier | {"segments": [*earlier["segments"], segment], "status": "running", "ended": None}
 
     # ---- the end
 
@@ -263,10 +280,9 @@ class Experiment:
             if best == last:
                 results["best"] = results["final"]
             else:
-                parameters = self.algorithm.state_dict()
-                self.algorithm.load_state_dict(load(best)["runner"]["algorithm"])
+                self.algorithm.load_policy(load(best)["runner"]["algorithm"])
                 results["best"] = report.summary(self._final_episodes(env), env.spec)
-                self.algorithm.load_state_dict(parameters)
+                self.algorithm.load_policy(load(last)["runner"]["algorithm"])
         finally:
             env.close()
         entries = {entry.file: entry for entry in self.store.entries}
@@ -327,41 +343,35 @@ class Experiment:
             print(f"metadata.json: not written: {error}", file=sys.stderr)
         self.hub.finish(status, code, reason)
 
-    def _metadata(self, loaded: Loaded, command) -> dict[str, Any]:
-        """Layer 4. A resumed run keeps what its first segment recorded and adds one segment."""
-        path = self.record.run_dir / "metadata.json"
-        if self.record.resumed and path.exists():
-            import json
 
-            metadata = json.loads(path.read_text(encoding="utf-8"))
-            segment = layer4.new_segment(command, self.runner.env_steps, ROOT)
-            metadata["segments"].append(segment)
-            return metadata | {"status": "running", "ended": None}
-        geometry = self.spec.geometry
-        return layer4.collect(
-            self.config.science(),
-            command,
-            describe_task(self.spec),
-            seed=self.config.seed,
-            trackers=self.config.trackers,
-            torch_settings={
-                "threads": torch.get_num_threads(),
-                "device": str(self.algorithm.device),
-                "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-            },
-            return_scale=RETURN_SCALES.get(self.spec.env_id),
-            absent=absent(
-                self.spec.roles,
-                self.spec.score_role,
-                positions=geometry is not None,
-                velocities=geometry is not None,
-                num_goals=geometry.num_goals if geometry else 0,
-                own_goals=bool(geometry and geometry.own_goals),
-                has_success=bool(geometry and geometry.has_success),
-                normalized=report.reference_scores(self.spec) is not None,
-            ),
-            root=ROOT,
-        )
+def _collect_metadata(config: Config, runner: OnPolicyRunner, command: Sequence[str]) -> dict[str, Any]:
+    """Layer 4 of a run that starts now."""
+    spec = runner.env.spec
+    geometry = spec.geometry
+    return layer4.collect(
+        config.science(),
+        command,
+        describe_task(spec),
+        seed=config.seed,
+        trackers=config.trackers,
+        torch_settings={
+            "threads": torch.get_num_threads(),
+            "device": str(runner.algorithm.device),
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        },
+        return_scale=RETURN_SCALES.get(spec.env_id),
+        absent=absent(
+            spec.roles,
+            spec.score_role,
+            positions=geometry is not None,
+            velocities=geometry is not None,
+            num_goals=geometry.num_goals if geometry else 0,
+            own_goals=bool(geometry and geometry.own_goals),
+            has_success=bool(geometry and geometry.has_success),
+            normalized=report.reference_scores(spec) is not None,
+        ),
+        root=ROOT,
+    )
 
 
 def _max_entropy(spec) -> float | None:

@@ -33,3 +33,16 @@ class LearnedPolicy:
         )
         self.starts = torch.zeros_like(self.starts)
         return actions
+
+
+class ControllerPolicy:
+    """A hand-written controller, which acts on observations alone and remembers nothing."""
+
+    def __init__(self, controller) -> None:
+        self.controller = controller
+
+    def begin(self, num_envs: int) -> None:
+        pass
+
+    def act(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.controller.act(obs)

@@ -223,6 +223,10 @@ class MAPPO:
             "shuffle_generator": self.shuffle_generator.get_state(),
         }
 
+    def load_policy(self, state: dict[str, Any]) -> None:
+        """The actor alone, to act and not to learn; the critic may be of another size (entity: another N)."""
+        self.actor.load_state_dict(state["actor"])
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.actor.load_state_dict(state["actor"])
         self.critic.load_state_dict(state["critic"])

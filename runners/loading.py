@@ -1,0 +1,58 @@
+"""A policy back from wherever its checkpoint is: a file, a run directory, a W&B artifact."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from navrl import yaml_io
+from navrl.checkpoint import CheckpointError, CheckpointStore, digest_of, load
+from navrl.config import Config
+from navrl.faults import ConfigError, Fault
+
+
+def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], Path]:
+    """The state behind ``PATH``, ``RUN_DIR`` (its ``which``: best or last) or ``wandb:entity/project/artifact:alias``.
+
+    Returns (state, file). Raises ConfigError (key ``checkpoint``) where there is none that can be used.
+    """
+    try:
+        if source.startswith("wandb:"):
+            path = _download_from_wandb(source.removeprefix("wandb:"))
+        elif Path(source).is_dir():
+            directory = Path(source)
+            store = CheckpointStore(directory / "checkpoints" if (directory / "checkpoints").is_dir() else directory)
+            path = store.path(which if which != "best" or store.best else "last")
+        else:
+            path = Path(source)
+        return load(path), path
+    except CheckpointError as error:
+        raise ConfigError([Fault("checkpoint", str(error))]) from error
+
+
+def config_of(state: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:
+    """The configuration inside a checkpoint, with some values replaced (task settings of an evaluation)."""
+    document = yaml_io.parse(state["config"], "checkpoint")
+    values = document.values | (overrides or {})
+    return Config.model_validate(values)
+
+
+def _download_from_wandb(name: str) -> Path:
+    """Fetch a model artifact and check it against the digest in its metadata."""
+    try:
+        import wandb
+    except ImportError:
+        raise CheckpointError("wandb is not installed; pip install wandb, or give a file") from None
+    try:
+        artifact = wandb.Api(timeout=20).artifact(name)
+        directory = Path(artifact.download(root=tempfile.mkdtemp(prefix="navrl-artifact-")))
+    except Exception as error:  # W&B raises many kinds; each means that the artifact cannot be had
+        raise CheckpointError(f"wandb:{name}: {' '.join(str(error).split())[:300]}") from None
+    files = sorted(directory.glob("checkpoint_ep*.pt"))
+    if len(files) != 1:
+        raise CheckpointError(f"wandb:{name}: holds {len(files)} checkpoint files, expected 1")
+    expected = artifact.metadata.get("sha256")
+    if expected and digest_of(files[0]) != expected:
+        raise CheckpointError(f"wandb:{name}: damaged on the way (its SHA-256 is not the recorded one)")
+    return files[0]

@@ -1,0 +1,127 @@
+"""Evaluate a policy in a clean process, without any tracker: layers 2 and 3 with standard errors.
+
+    python scripts/evaluate.py --checkpoint RUN_DIR                      the best checkpoint of a run
+    python scripts/evaluate.py --checkpoint FILE.pt --render out.gif     one file, with an animation
+    python scripts/evaluate.py --checkpoint wandb:entity/project/artifact:alias
+    python scripts/evaluate.py --policy reference --episodes 1000        random, greedy or reference
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from navrl.faults import ConfigError, Fault  # noqa: E402
+
+FIRST_EPISODES = 4  # drawn by --render
+
+
+def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        epilog="Any task setting may follow, e.g. --num_agents 5 or --local_ratio 0 (see python main.py --help).",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--checkpoint", help="a file, a run directory, or wandb:entity/project/artifact:alias")
+    what.add_argument("--policy", choices=["random", "greedy", "reference"], help="a policy that ships with the task")
+    parser.add_argument("--which", choices=["best", "last"], default="best", help="of a run directory (default: best)")
+    parser.add_argument("--episodes", type=_positive, default=500, help="default: 500")
+    parser.add_argument("--seed", type=int, default=0, help="decides the episodes (default: 0, those of final results)")
+    parser.add_argument("--backend", "--env_backend", choices=["mpe2", "pettingzoo", "batched"], default="mpe2",
+                        help="what runs the task: its original (default) or the batched version")  # fmt: skip
+    parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the likeliest")
+    parser.add_argument("--json", metavar="FILE", help="write means and standard errors")
+    parser.add_argument("--csv", metavar="FILE", help="write every episode's values")
+    parser.add_argument("--render", metavar="FILE.gif", help=f"write the first {FIRST_EPISODES} episodes as an animation")
+    return parser.parse_known_args(argv)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return value
+
+
+def evaluate_main(argv: list[str]) -> int:
+    options, settings = parse(argv)
+
+    import torch
+
+    from envs.mpe.controllers import make_controller
+    from envs.registry import validate_settings
+    from envs.seeding import FINAL, stream_seed
+    from navrl.animation import write_animation
+    from navrl.config import TASK_SETTINGS, load
+    from runners import report
+    from runners.evaluation import evaluate
+    from runners.loading import config_of, read_checkpoint
+    from runners.policies import ControllerPolicy, LearnedPolicy
+    from runners.setup import make_algorithm, make_evaluation_env
+
+    torch.set_num_threads(1)
+    for path in (options.json, options.csv, options.render):
+        if path and not os.access(Path(path).absolute().parent, os.W_OK):
+            raise ConfigError([Fault("output", f"{path}: its directory is not there or cannot be written")])
+    given = load(settings, {}, validate_settings)
+    other = [key for key, source in given.sources.items() if source == "cli" and key not in (*TASK_SETTINGS, "env_id")]
+    if other:
+        raise ConfigError([Fault(key, "is no setting of a task; an evaluation takes task settings only") for key in other])
+    changed = {key: getattr(given.config, key) for key, source in given.sources.items() if source == "cli"}
+
+    if options.policy:
+        config, state = given.config, None
+    else:
+        state, _ = read_checkpoint(options.checkpoint, options.which)
+        config = config_of(state, changed)
+    env = make_evaluation_env(config, torch.device("cpu"), options.episodes, original=options.backend != "batched")
+    try:
+        if options.policy:
+            policy = ControllerPolicy(make_controller(options.policy, env.spec, options.seed))
+        else:
+            algorithm = make_algorithm(config, env.spec, torch.device("cpu"))
+            try:
+                algorithm.load_policy(state["runner"]["algorithm"])
+            except (RuntimeError, KeyError) as error:
+                message = f"its network does not fit this task: {str(error).splitlines()[0]}"
+                raise ConfigError([Fault("checkpoint", message)]) from error
+            generator = torch.Generator().manual_seed(options.seed) if options.sampled else None
+            policy = LearnedPolicy(algorithm, generator)
+        trajectories = evaluate(policy, env, options.episodes, stream_seed(options.seed, FINAL))
+        values, summary = report.per_episode(trajectories, env.spec), report.summary(trajectories, env.spec)
+    finally:
+        env.close()
+    print("\n".join(report.table({options.policy or options.which: summary})))
+    if options.json:
+        Path(options.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    if options.csv:
+        with open(options.csv, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["episode", *values])
+            writer.writerows([i, *row] for i, row in enumerate(zip(*(v.tolist() for v in values.values()))))
+    if options.render:
+        if trajectories.agent_pos is None:
+            raise ConfigError([Fault("render", f"{config.env_id} does not say where its agents are")])
+        write_animation(trajectories.episodes(range(min(FIRST_EPISODES, options.episodes))), options.render)
+        print(f"animation {options.render}")
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    try:
+        return evaluate_main(argv)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
