@@ -242,6 +242,8 @@ class Copies:
         self.action_starts = [int(space.start) for space in action_spaces] if self.discrete else []
         self.has_starts = any(self.action_starts)
         self.is_mpe2 = adapter.is_mpe2(env)
+        if self.is_mpe2:
+            adapter.repair_curriculum(env)
         max_cycles = getattr(env.unwrapped, "max_cycles", None)
         package, version = _package(self.module)
         return Description(

@@ -29,6 +29,7 @@ from envs.copies import Copies, Description, Fault, Refusal, array_shapes, buffe
 # The parent's import path, so that a task of the user's own is found as the parent would find it
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from envs.workers import main; main(sys.argv[2:])"
 _CLOSE_SECONDS = 5.0  # for environments to close themselves; then the worker is killed
+_START_SECONDS = 60.0  # at least, for imports from a slow disk; `timeout` is about environments that run
 _WATCH_SECONDS = 0.5  # how often a worker looks whether its parent is there
 
 
@@ -85,7 +86,7 @@ class WorkerGroup:
         try:
             for worker, (first, count) in enumerate(self._split):
                 self._spawn([module, function, kwargs, first, count, worker])
-            tasks: list[Description] = self._collect()
+            tasks: list[Description] = self._collect(max(timeout, _START_SECONDS))
         except BaseException:
             self.kill()
             raise
@@ -125,7 +126,7 @@ class WorkerGroup:
         try:
             for worker, own in enumerate(arguments):
                 self._send(worker, (command, own))
-            return self._collect()
+            return self._collect(self.timeout)
         except BaseException:  # KeyboardInterrupt too: answers still on their way would be taken for later ones
             self.kill()
             raise
@@ -171,17 +172,17 @@ class WorkerGroup:
         except OSError:
             raise Fault(self._died(worker)) from None
 
-    def _collect(self) -> list[Any]:
+    def _collect(self, timeout: float) -> list[Any]:
         answers: list[Any] = [None] * len(self._connections)
         pending = {connection: worker for worker, connection in enumerate(self._connections)}
         before = self._progress()
         while pending:
-            ready = wait(list(pending), self.timeout)
+            ready = wait(list(pending), timeout)
             if not ready:
                 now = self._progress()
                 hung = [worker for worker in pending.values() if now[worker] == before[worker]]
                 if hung:
-                    raise Fault(f"{self._where(hung[0])}: no answer within {self.timeout:g} s (worker_timeout)")
+                    raise Fault(f"{self._where(hung[0])}: no answer within {timeout:g} s (worker_timeout)")
                 before = now
             for connection in ready:
                 worker = pending.pop(connection)

@@ -1,4 +1,4 @@
-"""What PettingZoo's API hides of an mpe2 task: positions, and the exact state of a running episode.
+"""What PettingZoo's API hides of an mpe2 task: positions, the curriculum, the exact state of a running episode.
 
 Imported by worker processes, so it imports no torch. Everything here reads and writes ``env.unwrapped``;
 stepping and observing go through PettingZoo's API alone.
@@ -57,6 +57,23 @@ def facts(env: Any) -> WorldFacts:
         num_agent_neighbors=getattr(raw.scenario, "num_agent_neighbors", None),
         num_landmark_neighbors=getattr(raw.scenario, "num_landmark_neighbors", None),
     )
+
+
+def repair_curriculum(env: Any) -> None:
+    """Make ``set_curriculum_stage`` of a task with ``curriculum=True`` do what mpe2 documents; else leave it alone.
+
+    A fault of mpe2 1.1.1: ``BaseScenario.curriculum_stage`` is a property whose setter does nothing, so that every
+    scenario stays at stage 0 for ever. A plain attribute in its place is all that the scenarios need.
+    """
+    scenario = env.unwrapped.scenario
+    if not getattr(scenario, "curriculum", False):
+        return
+    scenario.set_curriculum_stage(1)
+    works = scenario.curriculum_stage == 1
+    scenario.set_curriculum_stage(0)
+    if not works:
+        kind = type(scenario)
+        scenario.__class__ = type(kind.__name__, (kind,), {"curriculum_stage": 0, "__module__": kind.__module__})
 
 
 def write_scene(env: Any, agent_pos: np.ndarray, agent_vel: np.ndarray, goal_pos: np.ndarray) -> None:
