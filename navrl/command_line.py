@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,7 +62,8 @@ def _parser(model: type[BaseModel]) -> argparse.ArgumentParser:
 
 def help_text(model: type[BaseModel]) -> str:
     """Every key with type, default and meaning, by section."""
-    return _parser(model).format_help().replace("--help [HELP ...]", "--help").replace(" [VALUE ...]", " VALUE")
+    # argparse shows how many words it would take; how many a key takes is said in its text
+    return re.sub(r"\[(\w+) \.\.\.\]", r"\1", _parser(model).format_help())
 
 
 def _join_negative_numbers(argv: Sequence[str]) -> list[str]:

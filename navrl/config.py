@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,6 +47,8 @@ SAMPLE_ENTITY = "your_account_or_team_name"  # as train_mpe.yaml shows it; nobod
 # The kinds of key. Only "science" can change a result; it alone goes to trackers and into the hash. "name" keys are
 # fixed once a run exists. The others may change when a run is resumed.
 KINDS = ("science", "machine", "rhythm", "tracker", "name", "path")
+
+MAX_UNKNOWN = 50  # unknown keys that are each looked up; a file with more is something else
 
 MAIN_TASK = "simple_spread"  # the task whose settings the defaults below are
 
@@ -100,8 +104,9 @@ def _no_twins(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _printable_name(value: str) -> str:
-    if not value.strip() or "\0" in value:
-        raise ValueError("empty or with a NUL character")
+    # A surrogate is what Python makes of an argument's byte that is not UTF-8.
+    if not value.strip() or "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+        raise ValueError("empty, with a NUL character, or not Unicode text")
     return value
 
 
@@ -466,6 +471,9 @@ TASK_SETTINGS = ("num_agents", "max_cycles", "local_ratio", "continuous_actions"
                  "num_agent_neighbors", "num_landmark_neighbors", "curriculum")
 
 
+ADDRESS_KEYS = ("wandb_proxy", "mlflow_tracking_uri")  # may carry a password
+
+
 def config_hash(config: Config) -> str:
     """SHA-256 (hex) of ``science()`` without ``seed``, as canonical JSON: equal for the runs of one group."""
     values = {key: value for key, value in config.science().items() if key != "seed"}
@@ -486,7 +494,7 @@ def dump(config: Config) -> str:
             section = section_of(key)
             lines += ["", f"# {section}"] if lines else [f"# {section}"]
         value = getattr(config, key)
-        if holds_password(value):
+        if key in ADDRESS_KEYS and holds_password(value):
             lines.append(f"{key}: null  # it holds a password, which is not written down; give it again")
         else:
             lines.append(f"{key}: {yaml_io.emit(value)}")
@@ -541,8 +549,14 @@ class _Layer:
 def _layer_faults(layer: _Layer) -> list[Fault]:
     """What is wrong with single values of a layer. Faulty and unknown keys are taken out of it."""
     faults = []
-    for key in [key for key in layer.values if key not in Config.model_fields]:
-        faults.append(_unknown(key, layer.values.pop(key), layer.places[key]))
+    unknown = [key for key in layer.values if key not in Config.model_fields]
+    for key in unknown[:MAX_UNKNOWN]:
+        faults.append(_unknown(key, layer.values[key], layer.places[key]))
+    if len(unknown) > MAX_UNKNOWN:
+        faults.append(Fault("", f"{len(unknown) - MAX_UNKNOWN} more unknown keys; this is no configuration file",
+                            layer.places[unknown[MAX_UNKNOWN]]))
+    for key in unknown:
+        del layer.values[key]
     for key in [key for key, value in layer.values.items() if is_secret_value(value) and kind_of(key) != "path"]:
         del layer.values[key]
         faults.append(secret_fault(key, layer.places[key]))
@@ -619,7 +633,7 @@ def load(
     Prints the help text and raises SystemExit(0) for ``--help``. Raises ConfigError with all faults together.
     """
     if "--help" in argv or "-h" in argv:
-        print(command_line.help_text(Config))
+        _print_help()
         raise SystemExit(0)
     flags = command_line.parse(argv, Config)
     faults, notices = list(flags.faults), []
@@ -672,11 +686,17 @@ def load(
                   resume=Path(flags.resume) if flags.resume else None)
 
 
+def _print_help() -> None:
+    try:
+        print(command_line.help_text(Config), flush=True)
+    except BrokenPipeError:  # `--help | head`: what is left has no reader, now or when Python closes stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _named_keys(below: Config, config: Config, given: Mapping[str, Any]) -> tuple[str, ...]:
     changed = {key for key in given if key in SCIENCE_KEYS and key != "seed"
                and getattr(below, key) != getattr(config, key)}
-    return tuple(key for key in KEYS if key in changed or key in config.named_keys) + tuple(
-        key for key in config.named_keys if key not in KEYS)
+    return (*config.named_keys, *(key for key in KEYS if key in changed and key not in config.named_keys))
 
 
 def _replace_sample_entity(values: dict[str, Any], places: Mapping[str, str]) -> list[str]:
@@ -694,7 +714,7 @@ def _task_faults(config: Config, task_check: TaskCheck, sources: Mapping[str, So
     settings = {key: value for key, value in config.task_settings().items() if key not in unusable}
     faults = []
     for found in task_check(config.env_id, config.env_backend, settings):
-        key, message = found[0], found[1]
+        key, message = found[0], found[1].removeprefix(f"{found[0]}: ")
         if key in TASK_SETTINGS and sources[key] == "yaml":
             message += f" (--{key} null leaves it to the task)"
         faults.append(Fault(key, message, places.get(key, "")))
@@ -718,9 +738,9 @@ def _notices(config: Config, sources: Mapping[str, Source]) -> list[str]:
         notices.append(f"total_env_steps {config.total_env_steps} is less than the {batch} steps of one iteration")
     if config.lr_decay_steps is not None and config.lr_schedule == "constant" and config.entropy_coef_end is None:
         notices.append("lr_decay_steps has no effect: lr_schedule is constant and entropy_coef_end is null")
-    if config.log_wandb and sources["logger"] == "cli" and "wandb" not in config.logger:
-        if sources["log_wandb"] != "default":
-            notices.append("log_wandb: true adds wandb to logger; --no_log_wandb leaves it out")
+    if sources["logger"] == "cli" and sources["log_wandb"] == "yaml" and config.log_wandb:
+        if "wandb" not in config.logger:
+            notices.append("log_wandb: true in the file adds wandb to logger; --no_log_wandb leaves it out")
     return notices
 
 

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 _SECRET_KEY = re.compile(r"api_?key|access_?key|private_?key|token|passw|secret|credential|(^|_)key$", re.IGNORECASE)
 # A W&B key is 40 hexadecimal digits, or begins with wandb_v1_.
 _SECRET_VALUE = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{40}(?![0-9A-Za-z])|wandb_v\d+_\w+")
-_PASSWORD_IN_URL = re.compile(r"(\w+://)[^/\s@]*@")
+MAX_SHOWN = 100  # faults that a message lists
+# user:password@host, token@host after a scheme, and ?password=... ; up to the last @, for a password may hold any sign.
+_PASSWORD = re.compile(r"(\w+://)\S*@|()\S+:\S*@|((?:password|token|secret|api_?key)=)[^\s&'\"]+", re.IGNORECASE)
 
 
 class Fault(NamedTuple):
@@ -38,17 +40,24 @@ class ConfigError(Exception):
         self.faults = list(faults)
         count = len(self.faults)
         head = f"bad configuration, nothing was started ({count} fault{'s' if count != 1 else ''}):"
-        super().__init__("\n".join([head, *(f"  - {fault}" for fault in self.faults)]))
+        lines = [f"  - {fault}" for fault in self.faults[:MAX_SHOWN]]
+        if count > MAX_SHOWN:
+            lines.append(f"  - and {count - MAX_SHOWN} more")
+        super().__init__("\n".join([head, *lines]))
 
 
 def is_secret_key(key: str) -> bool:
     """Whether a key, by its name, asks for something that must not be written down (``wandb_api_key``)."""
-    return bool(_SECRET_KEY.search(key))
+    return bool(_SECRET_KEY.search(key.replace("-", "_")))
 
 
 def redact(text: str) -> str:
-    """``text`` without what looks like a W&B key, or like a user and password inside a URL."""
-    return _PASSWORD_IN_URL.sub(r"\1***@", _SECRET_VALUE.sub("***", text))
+    """``text`` without what looks like a W&B key, or like a user and password inside an address."""
+
+    def hide(match: re.Match[str]) -> str:
+        return f"{match[3]}***" if match[3] else f"{match[1] or ''}***@"
+
+    return _PASSWORD.sub(hide, _SECRET_VALUE.sub("***", text))
 
 
 def is_secret_value(value: Any) -> bool:
@@ -57,8 +66,8 @@ def is_secret_value(value: Any) -> bool:
 
 
 def holds_password(value: Any) -> bool:
-    """Whether a value is an address with a user or password inside (``http://user:password@host``)."""
-    return isinstance(value, str) and _PASSWORD_IN_URL.search(value) is not None
+    """Whether an address carries a user or password (``http://user:password@host``)."""
+    return isinstance(value, str) and _PASSWORD.search(value) is not None
 
 
 def show_key(key: str) -> str:

@@ -11,6 +11,7 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from navrl import yaml_io
+from navrl.faults import show
 
 MAX_INT = 2**63 - 1
 
@@ -46,7 +47,9 @@ def choices(info: FieldInfo) -> tuple[str, ...]:
 
 
 def _number(value: float) -> str:
-    return "2^63-1" if value == MAX_INT else str(value)
+    if value == MAX_INT:
+        return "2^63-1"
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _bounds(info: FieldInfo) -> str:
@@ -116,7 +119,7 @@ def from_words(words: list[str], info: FieldInfo) -> Any:
             return None
         return _list(words, as_text=typing.get_args(kind)[0] is not int)
     if len(words) > 1:
-        raise ValueError(f"takes one value, not {len(words)}: {' '.join(words)!r}")
+        raise ValueError(f"takes one value, not {len(words)}: {show(' '.join(words))}")
     text = words[0]
     if nullable and text in ("", "null", "None", "none", "~"):
         return None

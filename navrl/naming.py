@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from navrl.config import Config, Loaded
+from navrl.config import SCIENCE_KEYS, Config, Loaded
 
 MAX_BYTES = 100  # of a directory name; the file systems in use allow 255, and a path holds three of ours
 MAX_ARTIFACT = 128  # characters that W&B takes
@@ -65,7 +65,8 @@ def _task_name(config: Config) -> str:
 
 
 def _suffix(config: Config) -> str:
-    keys = (key for key in config.named_keys if key not in _IN_EVERY_GROUP)
+    # In the schema's order, so that the order in which keys were typed makes no second group.
+    keys = (key for key in SCIENCE_KEYS if key in config.named_keys and key not in _IN_EVERY_GROUP)
     return "".join(f"_{key}{compact(getattr(config, key))}" for key in keys)
 
 

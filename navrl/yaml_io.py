@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from navrl.faults import ConfigError, Fault, is_secret_key, secret_fault
+from navrl.faults import ConfigError, Fault, is_secret_key, show
 
 MAX_BYTES = 1 << 20  # far beyond any configuration; bounds what a wrong path (a checkpoint, /dev/zero) can cost
 _MAX_DEPTH = 4
@@ -112,7 +112,7 @@ def _plain(node: yaml.Node) -> Any:
 
 def _compose(text: str, name: str) -> yaml.Node | None:
     """The one document of ``text`` as a node. Raises ConfigError with line and cause."""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         indent = line[: len(line) - len(line.lstrip(" \t"))]
         if "\t" in indent and line.strip() and not line.lstrip().startswith("#"):
             raise ConfigError([Fault("", "the line begins with a tab; indent with spaces, or not at all",
@@ -194,6 +194,17 @@ def read(path: str | Path) -> Document:
     return parse(text, name)
 
 
+def flow_list(text: str) -> list[Any]:
+    """Read ``[a, b]``. Raises ValueError where ``text`` is not one list in brackets."""
+    try:
+        root = _compose(text, "the list")
+    except ConfigError as error:
+        raise ValueError(f"{show(text)} is not a list in brackets: {error.faults[0].message}") from None
+    if not isinstance(root, yaml.SequenceNode):
+        raise ValueError(f"{show(text)} is not a list in brackets")
+    return [_plain(item) for item in root.value]
+
+
 _BARE = re.compile(r"[A-Za-z_][\w./+-]*\Z", re.ASCII)
 _YAML_1_1_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
@@ -214,14 +225,3 @@ def emit(value: Any) -> str:
     if _BARE.match(value) and value.lower() not in _YAML_1_1_WORDS:
         return value
     return yaml.dump(value, default_style='"', allow_unicode=True, width=math.inf, Dumper=yaml.SafeDumper).rstrip("\n")
-
-
-def flow_list(text: str) -> list[Any]:
-    """Read ``[a, b]``. Raises ValueError where ``text`` is not one list in brackets."""
-    try:
-        root = _compose(text, "the list")
-    except ConfigError as error:
-        raise ValueError(f"{text!r} is not a list in brackets: {error.faults[0].message}") from None
-    if not isinstance(root, yaml.SequenceNode):
-        raise ValueError(f"{text!r} is not a list in brackets")
-    return [_plain(item) for item in root.value]
