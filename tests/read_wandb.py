@@ -47,4 +47,4 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 def curves(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """History lines without what W&B adds itself, and without lines that are media or tables."""
     rows = [{key: value for key, value in row.items() if not key.startswith("_")} for row in history]
-    return [row for row in rows if not any(isinstance(value, dict) for value in row.values())]
+    return [row for row in rows if not any(isinstance(value, dict) or key.endswith("._type") for key, value in row.items())]
