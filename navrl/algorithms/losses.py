@@ -38,5 +38,6 @@ def approx_kl(log_ratio: torch.Tensor) -> torch.Tensor:
 
 def explained_variance(values: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
     """1 − Var(return − value) / Var(return); NaN where the return is constant (then it is undefined)."""
-    variance = returns.var()
-    return torch.where(variance > 1e-12, 1 - (returns - values).var() / variance, torch.full_like(variance, torch.nan))
+    variance = returns.var(correction=0)
+    share = (returns - values).var(correction=0) / variance
+    return torch.where(variance > 1e-12, 1 - share, torch.full_like(variance, torch.nan))

@@ -7,6 +7,7 @@ continuous actions are properties of the networks: there is one update.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterator
 
 import torch
@@ -152,7 +153,7 @@ class MAPPO:
     def standardise(self, advantages: torch.Tensor) -> torch.Tensor:
         """Mean 0, deviation 1 over the iteration; agents of different roles, whose scales differ, each on their own."""
         dims = (0, 1, 2) if len(set(self.spec.roles)) == 1 else (0, 1)
-        mean, std = advantages.mean(dims, keepdim=True), advantages.std(dims, keepdim=True)
+        mean, std = advantages.mean(dims, keepdim=True), advantages.std(dims, correction=0, keepdim=True)
         return (advantages - mean) / (std + 1e-8)
 
     def minibatches(self, batch: dict[str, torch.Tensor], steps: int, num_envs: int) -> Iterator[dict[str, torch.Tensor]]:
@@ -180,7 +181,18 @@ class MAPPO:
             yield part
 
     def step(self, part: dict[str, torch.Tensor], entropy_coef: float) -> dict[str, torch.Tensor]:
-        """One gradient step on one minibatch ``[L, M, N, ...]``; returns the sums' ingredients as 0-d tensors."""
+        """One gradient step on one minibatch ``[L, M, N, ...]``; returns layer-1 metrics as 0-d tensors."""
+        loss, stats = self.loss(part, entropy_coef)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        limit = math.inf if self.config.max_grad_norm is None else self.config.max_grad_norm
+        stats["actor_grad_norm"] = nn.utils.clip_grad_norm_(self.actor.parameters(), limit)
+        stats["critic_grad_norm"] = nn.utils.clip_grad_norm_(self.critic.parameters(), limit)
+        self.optimiser.step()
+        return stats
+
+    def loss(self, part: dict[str, torch.Tensor], entropy_coef: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """(what ``step`` descends, its parts and the policy's change as detached 0-d tensors) of one minibatch."""
         config = self.config
         starts = part.get("starts")
         dist, _ = self.actor(part["obs"], part["actor_memory"], starts)
@@ -193,22 +205,14 @@ class MAPPO:
         critic_loss = value_loss(values, part["old_values"], part["returns"], clip, config.huber_delta).mean()
 
         loss = policy_loss - entropy_coef * entropy + config.value_loss_coef * critic_loss
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        actor_norm = nn.utils.clip_grad_norm_(self.actor.parameters(), config.max_grad_norm)
-        critic_norm = nn.utils.clip_grad_norm_(self.critic.parameters(), config.max_grad_norm)
-        self.optimiser.step()
-        with torch.no_grad():
-            detached = log_ratio.detach()
-            return {
-                "policy_loss": policy_loss.detach(),
-                "value_loss": critic_loss.detach(),
-                "entropy": entropy.detach(),
-                "approx_kl": approx_kl(detached).mean(),
-                "clip_fraction": (torch.expm1(detached).abs() > config.clip_param).to(detached.dtype).mean(),
-                "actor_grad_norm": actor_norm,
-                "critic_grad_norm": critic_norm,
-            }
+        change = log_ratio.detach()
+        return loss, {
+            "policy_loss": policy_loss.detach(),
+            "value_loss": critic_loss.detach(),
+            "entropy": entropy.detach(),
+            "approx_kl": approx_kl(change).mean(),
+            "clip_fraction": (torch.expm1(change).abs() > config.clip_param).to(change.dtype).mean(),
+        }
 
     # ---- saving -----------------------------------------------------------------------------------------------
 
