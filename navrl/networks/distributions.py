@@ -84,4 +84,5 @@ class SquashedGaussian:
         return -self.log_prob(self.mean + self.log_std.exp() * z)
 
     def to_env(self, raw: torch.Tensor) -> torch.Tensor:
-        return self.low + (self.high - self.low) * (torch.tanh(raw) + 1) / 2
+        action = self.low + (self.high - self.low) * (torch.tanh(raw) + 1) / 2
+        return action.clamp(self.low, self.high)  # rounding can leave the box by an ulp, which environments refuse
