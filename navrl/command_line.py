@@ -48,7 +48,7 @@ def _parser(model: type[BaseModel]) -> argparse.ArgumentParser:
         group.add_argument(f"--{name}", nargs="*", action="append", metavar=metavar, help=text)
     groups: dict[str, Any] = {}
     for key, info in model.model_fields.items():
-        section = info.json_schema_extra["section"]  # type: ignore[index]
+        section = str(info.json_schema_extra["section"])  # type: ignore[index]
         if section not in groups:
             groups[section] = parser.add_argument_group(section)
         default = yaml_io.emit(info.get_default())

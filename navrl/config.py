@@ -68,7 +68,7 @@ def _key(
     text = description
     text += f" Larger: {larger}." if larger else ""
     text += f" Smaller: {smaller}." if smaller else ""
-    extra = {"section": section, "kind": kind} | ({"allowed": allowed} if allowed else {})
+    extra: dict[str, Any] = {"section": section, "kind": kind} | ({"allowed": allowed} if allowed else {})
     return Field(default, description=text, json_schema_extra=extra, **bounds)
 
 
@@ -126,7 +126,8 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, protected_namespaces=()
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True,
+        protected_namespaces=(),
     )
 
     # --- Task
@@ -186,6 +187,8 @@ class Config(BaseModel):
         larger="more expressive, slower, harder to train", smaller="faster and easier to train",
     )
     activation: Literal["tanh", "relu"] = _learns("tanh", "Activation function of the hidden layers.")
+    layer_norm: bool = _learns(
+        False, "LayerNorm on the input and after each hidden layer, as official MAPPO has (mlp and gru only).")
 
     # --- Scale
     seed: int = _scale(1, "Decides every random number of the run.", ge=0, le=fields.MAX_INT)
@@ -217,7 +220,8 @@ class Config(BaseModel):
         "linear", "Learning rates stay, or fall linearly to 0 over lr_decay_steps.")
     lr_decay_steps: int | None = _learner(
         None, "Environment steps over which the schedules run. null: the budget, total_env_steps.", ge=1,
-        le=fields.MAX_INT, larger="learning rate stays high for longer", smaller="settles sooner; past it nothing moves",
+        le=fields.MAX_INT, larger="learning rate stays high for longer",
+        smaller="settles sooner; past it nothing moves",
     )
     adam_eps: float = _learner(
         1e-5, "Adam's epsilon.", gt=0, lt=1,
@@ -233,8 +237,9 @@ class Config(BaseModel):
         "whole chunks.", ge=1, le=fields.MAX_INT,
         larger="fewer, steadier gradient steps", smaller="more, noisier gradient steps",
     )
-    chunk_length: int = _learner(
-        10, "Steps over which gradients flow back through time (gru only).", ge=1, le=1_000_000,
+    chunk_length: int | None = _learner(
+        None, "Steps over which gradients flow back through time (gru only); it must divide rollout_length. null: the "
+        "whole rollout.", ge=1, le=1_000_000,
         larger="memory is trained over longer spans, slower", smaller="faster, memory is trained short-sighted",
     )
     clip_param: float = _learner(
@@ -280,8 +285,8 @@ class Config(BaseModel):
     )
 
     # --- Machine
-    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:(0|[1-9][0-9]{0,2}))?)$")] = _machine(
-        "cpu", "Where tensors live.", allowed="cpu, cuda, cuda:N or mps")
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:(0|[1-9][0-9]{0,2}))?)$")] = _machine(
+        "cpu", "Where tensors live.", allowed="cpu, cuda or cuda:N")
     torch_threads: int = _machine(
         1, "Threads of torch in the training process.", ge=1, le=1024,
         larger="pays for wide networks only; small ones get several times slower", smaller="1 is right on most CPUs",
@@ -383,6 +388,11 @@ class Config(BaseModel):
         faults = []
         if self.curriculum_advance_at is not None and not self.curriculum:
             faults.append(Fault("curriculum_advance_at", "needs curriculum: true"))
+        if self.network == "gru" and self.chunk_length is not None and self.rollout_length % self.chunk_length:
+            faults.append(Fault("chunk_length", f"{self.chunk_length} does not divide rollout_length "
+                                                f"{self.rollout_length}; null takes the whole rollout"))
+        if self.layer_norm and self.network == "entity":
+            faults.append(Fault("layer_norm", "network: entity has none; leave it false, or use network: mlp or gru"))
         if self.trace != "none":
             needed = "wandb" if self.trace == "weave" else self.trace
             if needed not in self.trackers:
@@ -447,6 +457,7 @@ class Config(BaseModel):
             lr_decay_steps=self.decay_steps,
             entropy_coef_end=self.final_entropy_coef,
             mini_batch_size=self.minibatch_size,
+            chunk_length=self.chunk_length or self.rollout_length,
         )
         return values
 
@@ -605,7 +616,8 @@ def _environment_layer(environ: Mapping[str, str]) -> tuple[_Layer, list[Fault]]
 
 
 def _file_layer(path: str, run_dir: str | None) -> tuple[_Layer, list[Fault], list[str]]:
-    layer, notices = _Layer("yaml"), []
+    layer = _Layer("yaml")
+    notices: list[str] = []
     try:
         document = yaml_io.read(path)
     except ConfigError as error:
@@ -636,7 +648,8 @@ def load(
         _print_help()
         raise SystemExit(0)
     flags = command_line.parse(argv, Config)
-    faults, notices = list(flags.faults), []
+    faults = list(flags.faults)
+    notices: list[str] = []
     on_command_line = _Layer("cli", flags.values, dict.fromkeys(flags.values, "command line"))
     in_environment, more = _environment_layer(environ)
     faults += more
@@ -726,14 +739,15 @@ def _notices(config: Config, sources: Mapping[str, Source]) -> list[str]:
     notices = []
     batch = config.batch_size
     if config.mini_batch_size is not None and config.mini_batch_size > batch:
-        notices.append(f"mini_batch_size {config.mini_batch_size} is more than the {batch} joint steps of an iteration: "
-                       f"each epoch is one minibatch of all of them")
+        notices.append(f"mini_batch_size {config.mini_batch_size} is more than the {batch} joint steps of an "
+                       f"iteration: each epoch is one minibatch of all of them")
     elif batch % config.minibatch_size:
         notices.append(f"mini_batch_size {config.mini_batch_size} does not divide the {batch} joint steps of an "
                        f"iteration: minibatches are unequal, and every step is used once an epoch")
-    if config.network == "gru" and config.mini_batch_size is not None and config.minibatch_size % config.chunk_length:
-        notices.append(f"mini_batch_size {config.mini_batch_size} is rounded to whole chunks of {config.chunk_length} "
-                       f"steps (network: gru)")
+    chunk = config.chunk_length or config.rollout_length
+    if config.network == "gru" and config.mini_batch_size is not None and config.minibatch_size % chunk:
+        notices.append(f"mini_batch_size {config.mini_batch_size} is rounded to whole chunks of {chunk} steps "
+                       f"(network: gru)")
     if config.total_env_steps < batch:
         notices.append(f"total_env_steps {config.total_env_steps} is less than the {batch} steps of one iteration")
     if config.lr_decay_steps is not None and config.lr_schedule == "constant" and config.entropy_coef_end is None:

@@ -46,7 +46,7 @@ def choices(info: FieldInfo) -> tuple[str, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
 
 
-def _number(value: float) -> str:
+def _number(value: Any) -> str:
     if value == MAX_INT:
         return "2^63-1"
     return str(int(value)) if value == int(value) else str(value)

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from navrl.faults import ConfigError, Fault, is_secret_key, show
+from navrl.faults import ConfigError, Fault, is_secret_key, show, show_key
 
 MAX_BYTES = 1 << 20  # far beyond any configuration; bounds what a wrong path (a checkpoint, /dev/zero) can cost
 _MAX_DEPTH = 4
@@ -154,7 +154,8 @@ def parse(text: str, name: str) -> Document:
             continue
         key = key_node.value
         if key in document.lines:
-            document.faults.append(Fault(key, f"given twice, on lines {document.lines[key]} and {line}; keep one", name))
+            twice = f"given twice, on lines {document.lines[key]} and {line}; keep one"
+            document.faults.append(Fault(show_key(key), twice, name))
             continue
         document.lines[key] = line
         if is_secret_key(key):

@@ -199,12 +199,12 @@ def test_a_wandb_key_under_another_name_is_refused(tmp_path: Path) -> None:
     assert key not in str(error.value)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:7", "mps"])
-def test_devices_have_four_spellings(device: str) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:7"])
+def test_devices_have_three_spellings(device: str) -> None:
     assert load(["--device", device], {}).config.device == device
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cuda:-1", "cpu\n", "CUDA", "cuda:01"])
+@pytest.mark.parametrize("device", ["gpu", "mps", "cuda:", "cuda:x", "cuda:-1", "cpu\n", "CUDA", "cuda:01"])
 def test_other_device_names_are_refused(device: str) -> None:
-    with pytest.raises(ConfigError, match="cpu, cuda, cuda:N or mps"):
+    with pytest.raises(ConfigError, match="cpu, cuda or cuda:N"):
         load([f"--device={device}"], {})

@@ -66,7 +66,8 @@ def test_a_switch_is_off_in_each_of_its_forms(argv: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("argv", [
-    ("--log_wandb",), ("--log_wandb", "True"), ("--log_wandb=true",), ("--log_wandb", "1"), ("--log_wandb", "--seed", "1"),
+    ("--log_wandb",), ("--log_wandb", "True"), ("--log_wandb=true",), ("--log_wandb", "1"),
+    ("--log_wandb", "--seed", "1"),
 ])  # fmt: skip
 def test_a_switch_is_on_in_each_of_its_forms(argv: tuple[str, ...]) -> None:
     assert "wandb" in flags("--logger", "console", *argv).trackers
@@ -86,7 +87,7 @@ def test_nothing_has_several_spellings(text: str) -> None:
 
 
 def test_text_stays_text_and_numbers_are_numbers() -> None:
-    config = flags("--wandb_name", "123", "--wandb_group", "true", "--seed", "7", "--gamma", "1", "--huber_delta", "1e1")
+    config = flags("--wandb_name", "123", "--wandb_group", "true", "--seed", "7", "--gamma", "1", "--huber_delta=1e1")
     assert (config.wandb_name, config.wandb_group, config.seed) == ("123", "true", 7)
     assert (config.gamma, config.huber_delta) == (1.0, 10.0)
 
@@ -98,7 +99,9 @@ def test_words_that_are_switches_too() -> None:
     assert "one of none, running, popart" in refused("--value_norm", "yes")["value_norm"]
 
 
-@pytest.mark.parametrize("argv", [("--lr", "-1e-3"), ("--lr=-1e-3",), ("--lr", "-.5"), ("--lr", "-.inf"), ("--lr", "-3")])
+@pytest.mark.parametrize("argv", [
+    ("--lr", "-1e-3"), ("--lr=-1e-3",), ("--lr", "-.5"), ("--lr", "-.inf"), ("--lr", "-3"),
+])  # fmt: skip
 def test_a_negative_number_is_a_value(argv: tuple[str, ...]) -> None:
     faults = refused(*argv)
     assert list(faults) == ["lr"] and "is not allowed" in faults["lr"]

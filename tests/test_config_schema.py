@@ -152,6 +152,7 @@ def test_a_config_is_frozen() -> None:
 def test_keys_that_need_each_other_are_checked() -> None:
     for values in (
         {"curriculum_advance_at": 100},
+        {"network": "gru", "rollout_length": 25, "chunk_length": 10},
         {"trace": "mlflow"},
         {"trace": "weave", "log_wandb": False},
         {"privacy": "strict", "wandb_mode": "online"},
@@ -159,6 +160,8 @@ def test_keys_that_need_each_other_are_checked() -> None:
     ):
         with pytest.raises(ValidationError):
             Config(**values)
+    Config(network="gru", rollout_length=25, chunk_length=5)
+    Config(network="mlp", rollout_length=25, chunk_length=10)
     Config(trace="weave", log_wandb=True)
     Config(trace="mlflow", logger=["mlflow"])
     Config(privacy="strict", wandb_mode="online", log_wandb=False)
