@@ -23,6 +23,9 @@ from envs.seeds import episode_seed
 MAX_OBSERVATION = 4096  # numbers; larger than this is an image, which no network here is made for
 
 
+Shapes = dict[str, tuple[tuple[int, ...], str]]  # of the arrays of a batch: name -> shape, dtype
+
+
 class Refusal(Exception):
     """The task cannot be used, whatever the copies do."""
 
@@ -48,7 +51,7 @@ class Description:
     exact_state: bool  # the running episode can be saved and restored
 
 
-def array_shapes(task: Description, num_envs: int, num_workers: int, dtype: str) -> dict[str, tuple[tuple[int, ...], str]]:
+def array_shapes(task: Description, num_envs: int, num_workers: int, dtype: str) -> Shapes:
     """Shape and dtype of each array of the batch, in the order in which they lie in shared memory."""
     agents, size = len(task.agents), max(task.obs_sizes)
     actions = (num_envs, agents) if task.action_kind == "discrete" else (num_envs, agents, max(task.action_sizes))
@@ -70,7 +73,7 @@ def array_shapes(task: Description, num_envs: int, num_workers: int, dtype: str)
     }
 
 
-def views(buffer: Any, shapes: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
+def views(buffer: Any, shapes: Shapes) -> dict[str, np.ndarray]:
     arrays, offset = {}, 0
     for name, (shape, dtype) in shapes.items():
         count = math.prod(shape)
@@ -79,7 +82,7 @@ def views(buffer: Any, shapes: dict[str, tuple[tuple[int, ...], str]]) -> dict[s
     return arrays
 
 
-def buffer_size(shapes: dict[str, tuple[tuple[int, ...], str]]) -> int:
+def buffer_size(shapes: Shapes) -> int:
     return sum(-(-math.prod(shape) * np.dtype(dtype).itemsize // 64) * 64 for shape, dtype in shapes.values()) + 64
 
 
@@ -97,7 +100,9 @@ def load_function(module: str, function: str) -> Any:
     try:
         return getattr(loaded, function)
     except AttributeError:
-        raise Refusal(f"module {module!r} has no function {function!r}; PettingZoo tasks name it 'parallel_env'") from None
+        raise Refusal(
+            f"module {module!r} has no function {function!r}; PettingZoo tasks name it 'parallel_env'"
+        ) from None
 
 
 def _package(module: str) -> tuple[str, str]:
@@ -160,7 +165,9 @@ def _reader(agent: str, space: Any) -> _BoxReader | _ChoiceReader:
     return reader
 
 
-def _actions(agents: list[Any], action_spaces: list[Any]) -> tuple[str, tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+def _actions(
+    agents: list[Any], action_spaces: list[Any]
+) -> tuple[str, tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
     """Kind, sizes, low and high for all agents, or a Refusal that names the agent in the way."""
     from gymnasium import spaces
 
@@ -171,10 +178,14 @@ def _actions(agents: list[Any], action_spaces: list[Any]) -> tuple[str, tuple[in
         elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
             kinds.append("continuous")
         else:
-            raise Refusal(f"agent {agent!r} acts in a {type(space).__name__} space ({space}); Discrete and float Box can be used")
+            raise Refusal(
+                f"agent {agent!r} acts in a {type(space).__name__} space ({space}); Discrete and float Box can be used"
+            )
     if len(set(kinds)) > 1:
         other = agents[kinds.index("continuous" if kinds[0] == "discrete" else "discrete")]
-        raise Refusal(f"agent {agents[0]!r} has {kinds[0]} actions and agent {other!r} has not; all agents must have one kind")
+        raise Refusal(
+            f"agent {agents[0]!r} has {kinds[0]} actions and agent {other!r} has not; all agents must have one kind"
+        )
     if kinds[0] == "discrete":
         return "discrete", tuple(int(space.n) for space in action_spaces), (), ()
 
@@ -217,9 +228,11 @@ class Copies:
             raise Refusal(f"{self.name}({given}) failed: {type(error).__name__}: {error}") from error
 
     def _describe(self, env: Any) -> Description:
-        missing = [n for n in ("reset", "step", "observation_space", "action_space", "unwrapped") if not hasattr(env, n)]
-        if missing or hasattr(env, "agent_iter"):
-            raise Refusal(f"{self.name} makes a {type(env).__name__}, not a PettingZoo ParallelEnv (try 'parallel_env')")
+        needed = ("reset", "step", "observation_space", "action_space", "unwrapped")
+        if not all(hasattr(env, name) for name in needed) or hasattr(env, "agent_iter"):
+            raise Refusal(
+                f"{self.name} makes a {type(env).__name__}, not a PettingZoo ParallelEnv (try 'parallel_env')"
+            )
         agents = list(getattr(env, "possible_agents", ()))
         if not agents:
             raise Refusal(f"{self.name} has no possible_agents; agents must be known from the start")
@@ -266,7 +279,7 @@ class Copies:
         except TypeError:
             return False
 
-    def attach(self, buffer: Any, shapes: dict[str, tuple[tuple[int, ...], str]], auto_reset: bool) -> None:
+    def attach(self, buffer: Any, shapes: Shapes, auto_reset: bool) -> None:
         """Give the copies their arrays, and build all but the first."""
         self.auto_reset = auto_reset
         arrays = views(buffer, shapes)

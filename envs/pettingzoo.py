@@ -10,11 +10,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs.base import ActionSpec, BatchEnv, EnvironmentFault, Geometry, ObservationLayout, Scene, Step, TaskError, TaskSpec
+from envs.base import (
+    ActionSpec,
+    BatchEnv,
+    EnvironmentFault,
+    Geometry,
+    ObservationLayout,
+    Scene,
+    Step,
+    TaskError,
+    TaskSpec,
+)
 from envs.copies import Description, Fault, Refusal
 from envs.mpe import adapter, simple_spread_spec
 from envs.workers import LocalGroup, WorkerGroup
 
+_COUNTERS = ("episode", "steps", "terminated", "truncated")
 _NUMPY = {torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -131,7 +142,7 @@ class PettingZooEnv(BatchEnv):
         if self._seed is None:
             raise RuntimeError("reset() must come before state_dict()")
         worlds = [world for part in self._call("save") for world in part] if self.exact_resume else None
-        counters = {n: torch.from_numpy(self._arrays[n].copy()) for n in ("episode", "steps", "terminated", "truncated")}
+        counters = {name: torch.from_numpy(self._arrays[name].copy()) for name in _COUNTERS}
         return {
             "agents": list(self.spec.agents),
             "seed": self._seed[0],
@@ -150,7 +161,7 @@ class PettingZooEnv(BatchEnv):
                 f"environment has {list(self.spec.agents)} and {self._arrays['obs'].shape}"
             )
         worlds = state["worlds"] if self.exact_resume else None
-        for name in ("obs", "episode", "steps", "terminated", "truncated"):
+        for name in ("obs", *_COUNTERS):
             self._arrays[name][...] = state[name].cpu().numpy()
         if worlds is None:
             # With auto-reset a copy at step 0 has not left its start: that very episode can be repeated

@@ -85,7 +85,8 @@ def test_mpe2_task_equals_its_own_api(task: str, continuous: bool):
         last, rewards = [], []
         for i, original in enumerate(originals):
             if continuous:
-                given = {a: act[i, j, : env.spec.action.sizes[j]].numpy().astype(np.float32) for j, a in enumerate(agents)}
+                sizes = env.spec.action.sizes
+                given = {a: act[i, j, : sizes[j]].numpy().astype(np.float32) for j, a in enumerate(agents)}
             else:
                 given = {a: int(act[i, j]) for j, a in enumerate(agents)}
             observations, reward, terminated, truncated, _ = original.step(given)
@@ -199,8 +200,10 @@ def test_continuous_actions_reach_the_task_within_its_bounds():
     env.reset(0)
     act = torch.tensor([[[0.5, 0.25], [1.0, 9.0]], [[5.0, -5.0], [-3.0, 0.0]]])
     assert env.step(act).reward.tolist() == [[0.75, 1.0], [1.0, -1.0]]
+    lost = act.clone()
+    lost[1, 0, 0] = torch.nan
     with pytest.raises(ValueError, match="copy 1, agent agent_0 is not finite"):
-        env.step(torch.full_like(act, 0.0).index_put_((torch.tensor(1), torch.tensor(0), torch.tensor(0)), torch.tensor(torch.nan)))
+        env.step(lost)
     with pytest.raises(ValueError, match="shape"):
         env.step(act[:, :1])
     env.close()
@@ -311,10 +314,10 @@ def test_pettingzoo_tasks_with_images_or_with_agents_that_come_are_refused():
 @pytest.mark.filterwarnings("ignore")
 def test_knights_who_die_are_named():
     """Knights, archers and zombies: whoever is struck leaves the episode, long before its end."""
-    env = build("pettingzoo.butterfly.knights_archers_zombies_v11", num_envs=1, spawn_rate=1)
+    env = build("pettingzoo.butterfly.knights_archers_zombies_v11", num_envs=1)
     assert env.spec.obs_size == 27 * 5 and env.spec.roles == ("archer", "archer", "knight", "knight")
     env.reset(0)
-    with pytest.raises(EnvironmentFault, match=r"agent (archer|knight)_\d, step \d+ of episode 0: left the episode"):
+    with pytest.raises(EnvironmentFault, match=r"agent (archer|knight)_\d, step \d+ of episode \d+: left"):
         for _ in range(2000):
             env.step(torch.full((1, 4), 5))
 

@@ -177,7 +177,7 @@ print(*env.worker_pids(), flush=True)
 """
 
 
-def parent(start: str, end: str, function: str = "counter", **kwargs: object) -> tuple[subprocess.Popen[str], list[int]]:
+def parent(start: str, end: str, function: str = "counter", **kwargs: object) -> tuple[subprocess.Popen, list[int]]:
     here = Path(__file__).parent
     path = f"import os, signal, sys, time\nsys.path[:0] = {[str(here), str(here.parent)]!r}\n"
     code = path + start.format(function=function, kwargs=kwargs) + end

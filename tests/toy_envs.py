@@ -17,7 +17,7 @@ from pettingzoo import ParallelEnv
 
 
 class Counter(ParallelEnv):
-    """Observation ``[start, step, last action]`` with a start drawn from the seed; reward = action; ends at ``length``."""
+    """Observes ``[start, step, last action]``, the start drawn from the seed; reward = action; ends at ``length``."""
 
     metadata: dict[str, Any] = {"name": "counter"}
 
