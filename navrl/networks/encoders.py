@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.functional import linear as linear_map
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
@@ -52,48 +51,49 @@ class EntityEncoder(nn.Module):
 
     def __init__(self, layout, hidden: int, heads: int = 4) -> None:
         super().__init__()
-        self.layout, self.heads, self.hidden = layout, heads, hidden
+        self.layout, self.heads = layout, heads
         own, entity = layout.own.size * layout.own.count, layout.landmarks.size
         gain = nn.init.calculate_gain("relu")
-        pair = max(hidden // 4, 4)  # one embedding for each (other agent, landmark): the largest tensor here
+        # (other agent, landmark) pairs are the most numerous rows, so their embedding is the narrowest
+        pair, company = max(hidden // 4, 4), max(hidden // 2, 4)
         self.pair = linear(entity, pair, gain)
-        self.landmark = linear(entity + own, hidden, gain)
-        self.crowding = linear(pair, hidden, gain, bias=False)
+        self.landmark = linear(entity + own + pair, hidden, gain)
         self.refine = linear(hidden, hidden, gain)
         self.score = linear(hidden, heads)
-        self.other = linear(entity + own, hidden, gain)
-        self.merge = linear(2 * hidden + own, hidden, gain)
+        self.other = linear(entity + own, company, gain)
+        self.merge = linear(hidden + company + own, hidden, gain)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         layout = self.layout
         own = obs[..., layout.own.start : layout.own.stop]
-        landmarks, others = self._entities(obs, layout.landmarks), self._entities(obs, layout.agents)
-        size = layout.landmarks.size
-        # first layers are linear in the offsets, so differences of projections replace projections of differences
-        from_landmark = linear_map(-landmarks, self.pair.weight, self.pair.bias)
-        crowd = torch.relu(linear_map(others, self.pair.weight).unsqueeze(-3) + from_landmark.unsqueeze(-2))
-        if layout.padded:
-            crowd = crowd * _exists(others).unsqueeze(-3)
-        crowd = crowd.sum(-2)  # [..., L, H]: who else is near this landmark
-        to_landmark = linear_map(own, self.landmark.weight[:, size:], self.landmark.bias).unsqueeze(-2)
-        embedded = torch.relu(
-            linear_map(landmarks, self.landmark.weight[:, :size]) + to_landmark + self.crowding(crowd)
-        )
+        landmarks, others = _entities(obs, layout.landmarks), _entities(obs, layout.agents)
+        present = _exists(others) if layout.padded else None
+
+        # who else is near each landmark: [..., L, M, 2] offsets from landmark to agent -> [..., L, P]
+        nearby = torch.relu(self.pair(others.unsqueeze(-3) - landmarks.unsqueeze(-2)))
+        nearby = (nearby if present is None else nearby * present.unsqueeze(-3)).sum(-2)
+
+        embedded = torch.relu(self.landmark(torch.cat([landmarks, _beside(own, landmarks), nearby], -1)))
         embedded = torch.relu(self.refine(embedded))
         scores = self.score(embedded)
         if layout.padded:
             scores = scores.masked_fill(~_exists(landmarks), -1e9)
-        attention = torch.softmax(scores, -2)  # [..., L, heads]
-        pooled = (attention.unsqueeze(-1) * embedded.unflatten(-1, (self.heads, -1))).sum(-3).flatten(-2)
-        to_other = linear_map(own, self.other.weight[:, size:], self.other.bias).unsqueeze(-2)
-        company = torch.relu(linear_map(others, self.other.weight[:, :size]) + to_other)
-        if layout.padded:
-            company = company * _exists(others)
-        return torch.relu(self.merge(torch.cat([pooled, company.sum(-2), own], -1)))
+        attention = torch.softmax(scores, -2).unsqueeze(-1)  # [..., L, heads, 1]
+        pooled = (attention * embedded.unflatten(-1, (self.heads, -1))).sum(-3).flatten(-2)
 
-    @staticmethod
-    def _entities(obs: torch.Tensor, group) -> torch.Tensor:
-        return obs[..., group.start : group.stop].unflatten(-1, (group.count, group.size))
+        company = torch.relu(self.other(torch.cat([others, _beside(own, others)], -1)))
+        company = (company if present is None else company * present).sum(-2)
+        return torch.relu(self.merge(torch.cat([pooled, company, own], -1)))
+
+
+def _entities(obs: torch.Tensor, group) -> torch.Tensor:
+    """``[..., O]`` -> ``[..., count, size]``."""
+    return obs[..., group.start : group.stop].unflatten(-1, (group.count, group.size))
+
+
+def _beside(own: torch.Tensor, entities: torch.Tensor) -> torch.Tensor:
+    """The agent's own features repeated for each entity."""
+    return own.unsqueeze(-2).expand(*entities.shape[:-1], -1)
 
 
 def _exists(entities: torch.Tensor) -> torch.Tensor:
