@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -383,28 +383,35 @@ class Config(BaseModel):
                 raise ValueError("; ".join(f"{fault.key}: {fault.message}" for fault in faults))
         return self
 
-    def cross_faults(self) -> list[Fault]:
-        """Faults that show only when several keys are read together."""
-        faults = []
-        if self.curriculum_advance_at is not None and not self.curriculum:
-            faults.append(Fault("curriculum_advance_at", "needs curriculum: true"))
-        if self.network == "gru" and self.chunk_length is not None and self.rollout_length % self.chunk_length:
-            faults.append(Fault("chunk_length", f"{self.chunk_length} does not divide rollout_length "
-                                                f"{self.rollout_length}; null takes the whole rollout"))
-        if self.layer_norm and self.network == "entity":
-            faults.append(Fault("layer_norm", "network: entity has none; leave it false, or use network: mlp or gru"))
-        if self.trace != "none":
-            needed = "wandb" if self.trace == "weave" else self.trace
-            if needed not in self.trackers:
-                faults.append(Fault("trace", f"{self.trace} needs {needed} in logger"))
-        if self.privacy == "strict":
-            for tracker, key in (("wandb", "wandb_mode"), ("swanlab", "swanlab_mode")):
-                if tracker in self.trackers and getattr(self, key) == "online":
-                    faults.append(Fault(key, "online is refused with privacy: strict; write offline"))
+    def cross_faults(self, unusable: Collection[str] = ()) -> list[Fault]:
+        """Faults that show only when several keys are read together.
+
+        unusable: keys whose values are in doubt already; what depends on one of them is not judged.
+        """
+        faults: list[Fault] = []
+
+        def check(right: bool, keys: str, message: str) -> None:
+            names = keys.split()
+            if not right and not set(names) & set(unusable):
+                faults.append(Fault(names[0], message))
+
+        check(self.curriculum_advance_at is None or bool(self.curriculum), "curriculum_advance_at curriculum",
+              "needs curriculum: true")
+        check(self.network != "gru" or self.chunk_length is None or self.rollout_length % self.chunk_length == 0,
+              "chunk_length rollout_length network",
+              f"{self.chunk_length} does not divide rollout_length {self.rollout_length}; null takes the whole rollout")
+        check(not self.layer_norm or self.network != "entity", "layer_norm network",
+              "network: entity has none; leave it false, or use network: mlp or gru")
+        tracer = "wandb" if self.trace == "weave" else self.trace
+        check(tracer == "none" or tracer in self.trackers, "trace logger log_wandb",
+              f"{self.trace} needs {tracer} in logger")
+        for tracker, key in (("wandb", "wandb_mode"), ("swanlab", "swanlab_mode")):
+            online = tracker in self.trackers and getattr(self, key) == "online"
+            check(not online or self.privacy != "strict", f"{key} privacy logger log_wandb",
+                  "online is refused with privacy: strict; write offline")
         for key in self.named_keys:
-            if key not in SCIENCE_KEYS:
-                faults.append(Fault("named_keys", f"{show(key)} is not a result-changing key; "
-                                                  f"nearest: {nearest(key, SCIENCE_KEYS)}"))
+            check(key in SCIENCE_KEYS, "named_keys",
+                  f"{show(key)} is not a result-changing key; nearest: {nearest(key, SCIENCE_KEYS)}")
         return faults
 
     # --- What the values come to
@@ -687,9 +694,7 @@ def load(
     notices += _replace_sample_entity(values, places)
 
     config = Config.model_validate(values, context={"fields_only": True})
-    for fault in config.cross_faults():
-        if fault.key not in unusable:
-            faults.append(fault._replace(where=places.get(fault.key, "")))
+    faults += [fault._replace(where=places.get(fault.key, "")) for fault in config.cross_faults(unusable)]
     if task_check is not None and not unusable & {"env_id", "env_backend"}:
         faults += _task_faults(config, task_check, sources, places, unusable)
     if faults:

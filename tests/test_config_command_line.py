@@ -141,6 +141,8 @@ def test_a_word_that_belongs_to_no_flag_is_refused() -> None:
     assert "--config FILE" in refused("configs/train/train_mpe.yaml")[""]
     assert "'-x' belongs to no flag" in refused("--seed", "1", "-x")[""]
     assert "'stray'" in refused("--seed=1", "stray")[""]
+    assert set(refused("--lrr=3", "stray")) == {"--lrr", ""}
+    assert set(refused("--lrr", "3")) == {"--lrr"}
 
 
 @pytest.mark.parametrize("argv", [

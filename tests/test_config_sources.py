@@ -80,6 +80,17 @@ def test_a_logger_on_the_command_line_says_that_the_file_adds_wandb(tmp_path: Pa
     assert any("--no_log_wandb" in notice for notice in loaded.notices)
 
 
+def test_keys_that_need_each_other_are_judged_with_the_rest_where_they_can_be() -> None:
+    for argv, keys in (
+        (("--lr", "abc", "--curriculum_advance_at", "5"), {"lr", "curriculum_advance_at"}),
+        (("--curriculum", "maybe", "--curriculum_advance_at", "5"), {"curriculum"}),
+        (("--privacy", "strict", "--wandb_mode", "online", "--log_wandb", "maybe"), {"log_wandb"}),
+    ):
+        with pytest.raises(ConfigError) as error:
+            load(argv, {})
+        assert {fault.key for fault in error.value.faults} == keys
+
+
 def test_a_good_flag_does_not_hide_a_bad_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line 1.*'abc' is not allowed"):
         load_with(tmp_path, "lr: abc\n", "--lr", "1e-3")

@@ -35,6 +35,10 @@ def test_one_group_is_one_configuration_whatever_the_seed() -> None:
     assert named("--gamma", "0.9", "--lr", "1e-3").group == named("--lr", "1e-3", "--gamma", "0.9").group
 
 
+def test_only_what_the_command_line_changed_is_remembered_for_names() -> None:
+    assert load(["--seed", "5", "--lr", "1e-3", "--device", "cuda"], {}).config.named_keys == ("lr",)
+
+
 def test_what_changes_no_result_is_not_in_a_name() -> None:
     assert named("--device", "cuda", "--log_interval", "3", "--logger", "console", "--run_dir", "x") == named()
 
