@@ -13,6 +13,11 @@ torch.set_num_threads(1)
 GAMMA, LAMBDA = 0.95, 0.9
 
 
+@pytest.fixture(autouse=True)
+def fixed_numbers() -> None:
+    torch.manual_seed(0)
+
+
 def naive_gae(rewards, values, next_values, terminated, truncated, gamma, lam):
     """Sum over l of (gamma lambda)^l delta_{t+l} up to the episode's end: eq. 16 of the paper, word for word."""
     steps, num_envs, num_agents = rewards.shape

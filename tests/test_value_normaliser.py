@@ -12,6 +12,11 @@ from navrl.networks.value_norm import MIN_VARIANCE, ValueNorm
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def fixed_numbers() -> None:
+    torch.manual_seed(0)
+
+
 def batches(count: int = 7) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(5, 4, 3, generator=generator) * (k + 1) - 20 * k for k in range(count)]
