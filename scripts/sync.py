@@ -5,6 +5,7 @@ Sends what is still owed, from wherever the run directory is now, to a tracker t
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def main(argv: list[str] | None = None) -> int:
-    from navrl.tracking.publish import read_ledger
+    from navrl.tracking.publish import SETTINGS_VARIABLE, read_ledger
     from navrl.tracking.record import is_alive
     from navrl.tracking.registry import TRACKERS
 
@@ -24,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--to", required=True, choices=sorted(TRACKERS), help="tracker")
     parser.add_argument("--wandb_mode", default="online", choices=["online", "offline"],
                         help="where W&B gets it (default: online)")
+    parser.add_argument("--wandb_proxy", default=None, help="proxy for W&B alone (a password in one is never stored)")
     arguments = parser.parse_args(argv)
     worst = 0
     for run_dir in arguments.run_dirs:
@@ -36,6 +38,8 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{run_dir}: still running; what is there now is published")
         # A process of its own for each run: trackers keep state in their process, and one that hangs can be ended.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        if arguments.wandb_proxy:
+            environment[SETTINGS_VARIABLE] = json.dumps({"wandb_proxy": arguments.wandb_proxy})
         done = subprocess.run([sys.executable, "-m", "navrl.tracking.publish", str(run_dir), "--to", arguments.to,
                                "--wandb_mode", arguments.wandb_mode],
                               stdin=subprocess.DEVNULL, env=environment)

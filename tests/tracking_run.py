@@ -46,7 +46,7 @@ def main(options: dict[str, Any]) -> None:
         began = time.monotonic()
         hub.log(100 * i, {"train/loss": np.float32(0.1) * i, "train/episode_reward_mean": -20 + 0.1 * i,
                           "odd/nan": float("nan"), "odd/inf": np.inf, "odd/flag": True})
-        if i % 10 == 0:
+        if i % options.get("every", 10) == 0:
             hub.log(100 * i, {"eval/episode_reward": -10 + 0.1 * i})
             record.flush()
             path = record.checkpoints_dir / f"checkpoint_ep{i}.pt"

@@ -1,6 +1,7 @@
 """What a person sees while a run goes on: a progress bar on a terminal, plain lines when piped."""
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -25,8 +26,9 @@ class Console:
         self._bar: Any = None
         if progress and terminal:
             from tqdm import tqdm
-            self._bar = tqdm(total=total, initial=start_step, unit=" env steps", unit_scale=True, dynamic_ncols=True,
-                             smoothing=0.1, file=sys.stderr, leave=True)
+            sized = _columns() > 0                # a terminal that does not know its size would show nothing
+            self._bar = tqdm(total=total, initial=start_step, unit=" env steps", unit_scale=True, dynamic_ncols=sized,
+                             ncols=None if sized else 120, nrows=None if sized else 24, smoothing=0.1, file=sys.stderr)
 
     def row(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Take in what was logged for a step."""
@@ -81,3 +83,10 @@ class Console:
             action()
         except (OSError, ValueError):         # a closed pipe or terminal
             pass
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return 0

@@ -129,8 +129,8 @@ class TrackerHub:
         record = self.record
         try:
             record.flush()
-            record.event("finish", status=status, exit_code=int(exit_code), reason=redact(reason))
             record.update_summary(status=status, exit_code=int(exit_code), **({"reason": redact(reason)} if reason else {}))
+            record.event("finish", status=status, exit_code=int(exit_code), reason=redact(reason))
             self._wait()
             self._look(now=True)
         finally:
@@ -160,7 +160,7 @@ class TrackerHub:
         run_id = os.environ.get("WANDB_RUN_ID") if "wandb" in self.backends else None
         run_id = run_id or (earlier.settings.get("wandb_run_id") if earlier else None)
         if run_id:
-            _refuse_taken_id(run_id, record.run_dir)
+            refuse_taken_run_id(record.run_dir.parents[2], run_id, own=record.run_dir)
             chosen["wandb_run_id"] = run_id
         tags = settings.get("wandb_tags") or []
         name = settings.get("experiment_name") or record.run_dir.name.removesuffix(record.suffix)
@@ -300,14 +300,16 @@ def _without_secrets(info: RunInfo) -> RunInfo:
     return RunInfo(**{**info.__dict__, "settings": redact_all(info.settings)})
 
 
-def _refuse_taken_id(run_id: str, run_dir: Path) -> None:
-    for path in run_dir.parents[2].glob("*/*/*/tracking/run.json"):
-        if path.parent.parent.resolve() == run_dir.resolve():
+def refuse_taken_run_id(root: Path, run_id: str, own: Path | None = None) -> None:
+    """Raise RecordError if a run under `root` other than `own` has this W&B id. May be called before a run is made."""
+    for path in Path(root).glob("*/*/*/tracking/run.json"):
+        run_dir = path.parent.parent
+        if own is not None and run_dir.resolve() == own.resolve():
             continue
         try:
             taken = json.loads(path.read_text(encoding="utf-8")).get("settings", {}).get("wandb_run_id")
         except (OSError, ValueError, AttributeError):
             continue
         if taken == run_id:
-            raise RecordError(f"WANDB_RUN_ID: {run_id!r} is already used by {path.parent.parent}; unset it, "
+            raise RecordError(f"WANDB_RUN_ID: {run_id!r} is already used by {run_dir}; unset it, "
                               "or continue that run with --resume")

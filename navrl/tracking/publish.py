@@ -26,7 +26,7 @@ from typing import Any
 from navrl.tracking.convert import from_json
 from navrl.tracking.record import (EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json,
                                    write_text)
-from navrl.tracking.redact import redact
+from navrl.tracking.redact import HIDDEN, redact
 from navrl.tracking.registry import TRACKERS, tracker_class
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 
@@ -269,6 +269,8 @@ class Publisher:
         self.run_dir, self.backend, self.attempt, self.parent = run_dir, backend, attempt, parent
         self.info = read_run_info(run_dir)
         self.info.settings.update(overrides or {})
+        # A password is not stored, so an address that had one is no use without it.
+        self.info.settings = {key: value for key, value in self.info.settings.items() if HIDDEN not in str(value)}
         self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
         self.source = Source(run_dir)
         self.ledger = Ledger(run_dir / "tracking" / backend)
@@ -276,6 +278,7 @@ class Publisher:
         self.tracker.say = self.ledger.say
         self.under_way: dict[str, Receipt] = {}   # artifacts handed over that have not arrived yet
         self.ending = False
+        self._over = threading.Event()
         self._moved = time.monotonic()
         self._progress = (0, 0.0)
         self._ended_at: float | None = None
@@ -287,7 +290,15 @@ class Publisher:
     def run(self) -> int:
         """Publish until the run has ended (follow) or all that is there is sent. Returns the exit code."""
         self.ledger.update(state="starting", pid=os.getpid(), attempt=self.attempt, error="", messages=[])
-        threading.Thread(target=self._report, daemon=True).start()
+        reporter = threading.Thread(target=self._report, daemon=True)
+        reporter.start()
+        try:
+            return self._run()
+        finally:
+            self._over.set()
+            reporter.join()
+
+    def _run(self) -> int:
         try:
             if not self._start():
                 return EXIT_UNAVAILABLE
@@ -454,6 +465,8 @@ class Publisher:
 
     def _send(self, item: Item) -> Receipt | None:
         tracker, data = self.tracker, item.data
+        if item.kind in ("media", "trace", "table"):
+            self._check_budget()
         if item.kind == "row":
             tracker.log_row(item.step, item.wall, data)
         elif item.kind == "media":
@@ -468,6 +481,13 @@ class Publisher:
             if wanted(self.info.settings.get("keep_artifacts"), data["aliases"]):
                 return tracker.log_artifact(self._file(data), data["aliases"], data["metadata"])
         return None
+
+    def _check_budget(self) -> None:
+        """`tracker_disk_budget_mb` bounds what the tracker keeps on this disk; rows are small and always kept."""
+        budget = self.info.settings.get("tracker_disk_budget_mb")
+        if budget and directory_bytes(self.ledger.directory) > float(budget) * 2**20:
+            self.ledger.say(f"{self.backend}: tracker_disk_budget_mb: {budget} MB are used; media and tables are left out")
+            raise Unpublishable("the disk budget is used up")
 
     def _file(self, data: Mapping[str, Any]) -> Path:
         path = (self.run_dir / data["path"]).resolve()
@@ -485,8 +505,7 @@ class Publisher:
 
     def _report(self) -> None:
         """Keep the ledger's counts fresh, and end this process when it is on its own and gets nowhere."""
-        while True:
-            time.sleep(POLL)
+        while not self._over.wait(POLL):
             try:
                 moved = self._count()
             except Exception:
@@ -517,6 +536,16 @@ class _SetAside(Exception):
 def wanted(keep: str | None, aliases: list[str]) -> bool:
     """Whether `keep_artifacts` (`final`, `best`, `all`) lets a checkpoint with these aliases be uploaded."""
     return keep in (None, "all") or "final" in aliases or (keep == "best" and "best" in aliases)
+
+
+def directory_bytes(directory: Path) -> int:
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.lstat().st_size
+        except OSError:               # removed meanwhile
+            pass
+    return total
 
 
 def sha256(path: Path) -> str:

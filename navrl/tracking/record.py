@@ -19,7 +19,7 @@ import tempfile
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -331,11 +331,12 @@ class LocalRecord:
 
     @classmethod
     def create(cls, root: Path | str, project_dir: str, group_dir: str, name_dir: str, *,
-               if_exists: str = "new") -> LocalRecord:
+               if_exists: str = "new", admit: Callable[[Path], None] | None = None) -> LocalRecord:
         """Make `root/project_dir/group_dir/name_dir` and lock it, safe against any number of processes at once.
 
         `if_exists`: `new` numbers a taken name (`name-2`, `name-3`, ...), `error` raises RunExists, `resume` opens the run
-        that is there. Raises RunLocked when `resume` meets a live run, RecordError when nothing can be written there.
+        that is there (see `open` for `admit`). Raises RunLocked when `resume` meets a live run, RecordError when nothing
+        can be written there.
         """
         if if_exists not in ("new", "resume", "error"):
             raise RecordError(f"if_exists: {if_exists!r} is none of new, resume, error")
@@ -353,7 +354,7 @@ class LocalRecord:
                     run_dir.mkdir()
                 except FileExistsError:
                     if if_exists == "resume":
-                        return cls.open(run_dir)
+                        return cls.open(run_dir, admit)
                     if if_exists == "error":
                         raise RunExists(f"{run_dir} exists; choose another --experiment_name, "
                                         "or --if_exists new or resume") from None
@@ -376,14 +377,19 @@ class LocalRecord:
             raise
 
     @classmethod
-    def open(cls, run_dir: Path | str) -> LocalRecord:
-        """Open an existing run to continue it. Raises RunLocked (in use), RecordError (not there, damaged, read-only)."""
+    def open(cls, run_dir: Path | str, admit: Callable[[Path], None] | None = None) -> LocalRecord:
+        """Open an existing run to continue it. Raises RunLocked (in use), RecordError (not there, damaged, read-only).
+
+        `admit` is called with the lock held and before anything is written; what it raises leaves the run as it was.
+        """
         run_dir = Path(run_dir).expanduser().absolute()
         if not run_dir.is_dir():
             raise RecordError(f"{run_dir} is no run directory")
         try:
             lock = RunLock(run_dir / LOCK)
             try:
+                if admit is not None:
+                    admit(run_dir)
                 return cls(run_dir, lock, resumed=True)
             except BaseException:
                 lock.release()

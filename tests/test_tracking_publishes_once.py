@@ -1,0 +1,155 @@
+"""The publisher: every item once, the last attempt's values, retries, and what a backend cannot take."""
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from navrl.tracking import publish
+from navrl.tracking.hub import TrackerHub
+from navrl.tracking.publish import EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE, Publisher, read_ledger, wanted
+from navrl.tracking.record import LocalRecord
+from navrl.tracking.tracker import Tracker, TrackerUnavailable, Unpublishable
+
+
+class Paper(Tracker):
+    """A backend that keeps what it gets, and fails as told."""
+
+    destination = "paper"
+    got: list = []
+    fail_rows: dict = {}
+    held: int | None = None
+
+    def start(self, run):
+        return Paper.held
+
+    def log_row(self, step, wall, metrics):
+        if Paper.fail_rows.get(step, 0):
+            Paper.fail_rows[step] -= 1
+            raise ConnectionError("try again")
+        Paper.got.append(("row", step, metrics.get("x")))
+
+    def log_artifact(self, path, aliases, metadata):
+        Paper.got.append(("artifact", path.name, tuple(aliases)))
+
+    def finish(self, status, exit_code, summary):
+        Paper.got.append(("finish", status, exit_code))
+
+
+@pytest.fixture
+def paper(monkeypatch):
+    monkeypatch.setitem(publish.TRACKERS, "paper", f"{__name__}:Paper")
+    monkeypatch.setattr(publish, "tracker_class", lambda name: Paper)
+    monkeypatch.setattr(publish, "PAUSES", (0.01, 0.01))
+    Paper.got, Paper.fail_rows, Paper.held = [], {}, None
+    return Paper
+
+
+@pytest.fixture
+def finished(tmp_path):
+    record = LocalRecord.create(tmp_path, "p", "g", "run")
+    hub = TrackerHub(record, {"logger": [], "experiment_name": "run"}, science={}, terminal=False)
+    for step in range(1, 6):
+        hub.log(step, {"x": 10 * step})
+    (record.checkpoints_dir / "a.pt").write_bytes(b"one")
+    hub.log_artifact(record.checkpoints_dir / "a.pt", step=5, episodes=5, aliases=["latest"])
+    hub.finish("finished")
+    return record.run_dir
+
+
+def steps(paper):
+    return [item[1] for item in paper.got if item[0] == "row"]
+
+
+def test_twice_is_once(paper, finished):
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == [1, 2, 3, 4, 5] and ("artifact", "a.pt", ("latest",)) in paper.got
+    assert paper.got[-1] == ("finish", "finished", 0)
+    paper.got.clear()
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert paper.got == [("finish", "finished", 0)]
+
+
+def test_after_a_resume_only_new_steps_follow_and_unsent_ones_have_the_last_value(paper, finished):
+    record = LocalRecord.open(finished)
+    record.truncate_after(3)
+    for step in range(4, 8):
+        record.log(step, {"x": -step})
+    record.close()
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert [item[1:] for item in paper.got if item[0] == "row"] == [(1, 10), (2, 20), (3, 30), (4, -4), (5, -5), (6, -6),
+                                                                  (7, -7)]
+    assert not [item for item in paper.got if item[0] == "artifact"]      # it came after the checkpoint and was never sent
+    record = LocalRecord.open(finished)
+    record.truncate_after(6)
+    for step in range(7, 10):
+        record.log(step, {"x": 0})
+    record.close()
+    paper.got.clear()
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == [8, 9]                                          # 7 was published before the cut
+
+
+def test_what_a_backend_lost_is_sent_again_and_what_another_copy_sent_is_not(paper, finished):
+    Publisher(finished, "paper").run()
+    paper.got.clear()
+    paper.held = 3
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == [4, 5]
+    paper.got.clear()
+    (finished / "tracking" / "paper" / "sent-paper.log").unlink()
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == [4, 5]
+
+
+def test_a_row_that_fails_is_tried_again_and_said_once(paper, finished, capsys):
+    paper.fail_rows = {2: 2}
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == [1, 2, 3, 4, 5]
+    assert capsys.readouterr().out.count("try again; training goes on") == 1
+
+
+def test_a_backend_that_keeps_failing_is_set_aside_and_the_rest_is_owed(paper, finished):
+    paper.fail_rows = {3: 99}
+    assert Publisher(finished, "paper").run() == EXIT_OWED
+    assert read_ledger(finished / "tracking" / "paper")["state"] == "set aside"
+    paper.fail_rows = {}
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert sorted(set(steps(paper))) == [1, 2, 3, 4, 5]
+
+
+def test_a_backend_that_cannot_serve_says_why(paper, finished, monkeypatch, capsys):
+    def start(self, run):
+        raise TrackerUnavailable("not installed; pip install it")
+    monkeypatch.setattr(Paper, "start", start)
+    assert Publisher(finished, "paper").run() == EXIT_UNAVAILABLE
+    assert "paper: not installed; pip install it" in capsys.readouterr().out
+
+
+def test_an_artifact_that_changed_since_is_not_published(paper, finished, capsys):
+    (finished / "checkpoints" / "a.pt").write_bytes(b"another")
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert not [item for item in paper.got if item[0] == "artifact"]
+    assert "digest differs" in capsys.readouterr().out
+
+
+def test_a_path_outside_the_run_is_not_published(paper, finished):
+    with open(finished / "tracking" / "events.jsonl", "a") as file:
+        file.write(json.dumps({"event": "artifact", "wall": 0, "step": 1, "path": "../../../../etc/passwd", "aliases": [],
+                               "metadata": {}}) + "\n")
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert [item[1] for item in paper.got if item[0] == "artifact"] == ["a.pt"]
+
+
+@pytest.mark.parametrize("keep, sent", [("all", "lbf"), (None, "lbf"), ("best", "bf"), ("final", "f")])
+def test_keep_artifacts(keep, sent):
+    aliases = {"l": ["latest"], "b": ["latest", "best", "run-best"], "f": ["latest", "final"]}
+    assert "".join(key for key, value in aliases.items() if wanted(keep, value)) == sent
+
+
+def test_the_default_tracker_refuses_what_it_does_not_have():
+    for call in (lambda t: t.log_media(0, 0, "n", None, None), lambda t: t.log_table(0, 0, "n", [], []),
+                 lambda t: t.log_trace(0, 0, "n", None), lambda t: t.log_artifact(None, [], {}),
+                 lambda t: t.alert("a", "b", "warn", 0)):
+        with pytest.raises(Unpublishable):
+            call(Tracker())
