@@ -1,6 +1,6 @@
 """Measure what random play and the reference controller score, and write envs/mpe/reference_scores.json.
 
-python scripts/measure_reference.py [--episodes 500] [--random-episodes 10000] [--num_agents 1 2 3 4 5 6]
+python scripts/measure_reference.py [--episodes 1000] [--random-episodes 10000] [--num_agents 1 2 3 4 5 6]
 
 Runs on the batched simple_spread in float64, which tests/test_batched_spread_equals_mpe2.py holds to mpe2. Starts:
 seed 0 of envs.seeding, copies 0 to episodes - 1. One process a core at most; entries that are not asked for stay.
@@ -51,7 +51,7 @@ def measure(settings: dict, episodes: int, random_episodes: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=500)
+    parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--random-episodes", type=int, default=10000)
     parser.add_argument("--num_agents", type=int, nargs="+", default=[1, 2, 3, 4, 5, 6])
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
