@@ -19,7 +19,14 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # before the run's own handlers were in place
+        print("interrupted before anything was started", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    from navrl.pipes import settle_output
+
+    settle_output()
+    sys.exit(code)

@@ -13,13 +13,14 @@ from navrl.metrics.trajectories import Trajectories
 PANEL = 240  # pixels a side of one episode
 SCALE = 3  # drawn this much larger and reduced, for smooth edges
 MILLISECONDS = 100  # a frame; mpe2's step is 0.1 s
+MAX_FRAMES = 500  # of a longer episode every k-th step is drawn: all frames are in memory at once
 AGENT_COLOURS = ["#3b6fb6", "#c1553b", "#3f9150", "#8a56a8", "#b8862b", "#2f9aa0", "#a8466f", "#6b6b6b"]
 GOAL_COLOUR = "#222222"
 CONTACT_COLOUR = "#e02020"
 
 
 def write_animation(trajectories: Trajectories, path: Path | str) -> None:
-    """All given episodes side by side, one frame a step, to ``path`` (GIF); whole or not at all.
+    """All given episodes side by side, one frame a step (see MAX_FRAMES), to ``path`` (GIF); whole or not at all.
 
     The view is one square for all frames: [−1, 1]² widened to what is ever reached, so goals keep their pixels.
     Agents in contact are ringed in red. Raises ValueError where the task has no positions.
@@ -34,7 +35,7 @@ def write_animation(trajectories: Trajectories, path: Path | str) -> None:
     rows = -(-trajectories.num_episodes // columns)
     frames = [
         _frame(agents[t], goals[t], trajectories.agent_radii, trajectories.goal_radius, reach, columns, rows)
-        for t in range(len(agents))
+        for t in range(0, len(agents), -(-len(agents) // MAX_FRAMES))
     ]
     path = Path(path)
     partial = path.with_name(f".{path.name}.tmp")

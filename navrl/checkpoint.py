@@ -50,9 +50,12 @@ class CheckpointStore:
     def save(self, state: dict[str, Any], *, step: int, episodes: int, score: float | None, best: bool) -> Path:
         """Write ``checkpoint_ep{episodes}.pt`` (temporary file, fsync, rename), then the index, then drop old files.
 
+        A second checkpoint within one episode is ``checkpoint_ep{episodes}_step{step}.pt``: no other one is replaced.
         Raises OSError where the disk does not take it; nothing half-written stays under a final name.
         """
         path = self.directory / f"checkpoint_ep{episodes}.pt"
+        if any(entry.file == path.name and entry.step != step for entry in self.entries):
+            path = path.with_name(f"checkpoint_ep{episodes}_step{step}.pt")
         digest = _write(path, state | {"format": FORMAT})
         entry = Entry(path.name, step, episodes, score, digest)
         self.entries = [e for e in self.entries if e.file != path.name] + [entry]

@@ -64,6 +64,11 @@ class EpisodeStats:
         self.max.fill_(-torch.inf)
         return metrics
 
+    def forget_unfinished(self) -> None:
+        """All copies begin a new episode; those amid one are not counted."""
+        self.reward.zero_()
+        self.length.zero_()
+
     _TENSORS = ("reward", "length", "sum", "max", "steps", "ended")
 
     def state_dict(self) -> dict[str, Any]:

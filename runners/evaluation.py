@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -13,18 +15,23 @@ from runners.policies import Policy
 STEP_LIMIT = 10_000
 
 
-def evaluate(policy: Policy, env: BatchEnv, episodes: int, seed: int) -> Trajectories:
+def evaluate(
+    policy: Policy, env: BatchEnv, episodes: int, seed: int, check: Callable[[], None] = lambda: None
+) -> Trajectories:
     """Play ``episodes`` episodes; episode j starts from (seed, j) whatever the number of copies of ``env``.
 
-    ``env`` must not reset itself (``auto_reset=False``). Returns everything the metrics need, in float64 numpy.
+    ``env`` must not reset itself (``auto_reset=False``). ``check`` is called before every step and may raise.
+    Returns everything the metrics need, in float64 numpy.
     """
     if env.auto_reset:
         raise ValueError("evaluation needs an environment made with auto_reset=False")
-    batches = [_play(policy, env, seed, first) for first in range(0, episodes, env.num_envs)]
+    batches = [_play(policy, env, seed, first, check) for first in range(0, episodes, env.num_envs)]
     return _join(batches, env, episodes)
 
 
-def _play(policy: Policy, env: BatchEnv, seed: int, first: int) -> dict[str, np.ndarray]:
+def _play(
+    policy: Policy, env: BatchEnv, seed: int, first: int, check: Callable[[], None]
+) -> dict[str, np.ndarray]:
     """One episode in each copy, until the last of them has ended."""
     obs = env.reset(seed, first)
     policy.begin(env.num_envs)
@@ -32,6 +39,7 @@ def _play(policy: Policy, env: BatchEnv, seed: int, first: int) -> dict[str, np.
     lengths = torch.zeros(env.num_envs, dtype=torch.int64, device=obs.device)
     running = torch.ones(env.num_envs, dtype=torch.bool, device=obs.device)
     for _ in range(STEP_LIMIT):
+        check()
         action = policy.act(obs).to(obs.device)
         obs, reward, terminated, truncated, _ = env.step(action)
         scenes.append(env.scene())

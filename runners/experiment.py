@@ -14,30 +14,29 @@ from typing import Any
 
 import torch
 
-from envs.base import BatchEnv
-from envs.seeding import FINAL, SELECTION, TRAIN, stream_seed
+from envs.base import BatchEnv, EnvironmentFault
+from envs.seeding import SELECTION, TRAIN, stream_seed
 from navrl.animation import write_animation
-from navrl.checkpoint import CheckpointError, CheckpointStore, load
-from navrl.config import Config, Loaded, dump
-from navrl.faults import ConfigError, Fault
+from navrl.checkpoint import CheckpointStore
+from navrl.config import Config, Loaded, config_hash, dump
 from navrl.metrics import metadata as layer4
 from navrl.metrics.health import Health
 from navrl.metrics.summary import absent
 from navrl.metrics.trajectories import Trajectories
-from navrl.naming import names, safe_directory
+from navrl.naming import names
 from navrl.tracking.hub import TrackerHub
-from navrl.tracking.record import LocalRecord, RecordError
+from navrl.tracking.record import RecordError, read_summary
 from runners import report
 from runners.evaluation import evaluate
+from runners.final import EVALUATION_SEED, artifacts_of, evaluate_finally
 from runners.guards import NonFiniteError, require_finite, rollout_tensors
 from runners.on_policy import OnPolicyRunner
+from runners.opening import OpenRun, open_run
 from runners.policies import LearnedPolicy
 from runners.setup import describe_task, make_algorithm, make_evaluation_env, make_training_env, resolve_device
-from runners.stopping import StopRequest
+from runners.stopping import Stopped, StopRequest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Evaluation seeds are the same for every run, so that runs are compared on equal episodes.
-EVALUATION_SEED = 0
 RETURN_SCALES = {"simple_spread": "A (per agent, mpe2 v3)"}
 
 
@@ -50,6 +49,7 @@ def run(loaded: Loaded, command: Sequence[str]) -> int:
     torch.set_num_threads(config.torch_threads)
     device = resolve_device(config.device)
     with contextlib.ExitStack() as opened:
+        stop = opened.enter_context(StopRequest())
         env = make_training_env(config, device)
         opened.callback(env.close)
         evaluation_env = make_evaluation_env(config, device, config.eval_episodes, original=False)
@@ -57,38 +57,15 @@ def run(loaded: Loaded, command: Sequence[str]) -> int:
         algorithm = make_algorithm(config, env.spec, device)
         runner = OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN))
         metadata = _collect_metadata(config, runner, command)
-        record, state = _open_record(loaded, runner)
-        stop = opened.enter_context(StopRequest())
-        return Experiment(loaded, metadata, runner, evaluation_env, record, state, stop).run()
-
-
-def _open_record(loaded: Loaded, runner: OnPolicyRunner) -> tuple[LocalRecord, dict[str, Any] | None]:
-    """The run's directory and, where it is continued, the checkpoint to continue from (already loaded)."""
-    config = loaded.config
-    try:
-        if loaded.resume is not None:
-            record = LocalRecord.open(loaded.resume)
-        else:
-            name = names(loaded)
-            directories = [safe_directory(part) for part in (name.project, name.group, name.experiment_name)]
-            record = LocalRecord.create(config.run_dir, *directories, if_exists=config.if_exists)
-    except RecordError as error:
-        raise ConfigError([Fault("resume" if loaded.resume else "run_dir", str(error))]) from error
-    if not record.resumed:
-        return record, None
-    try:
-        state, path, problems = CheckpointStore(record.checkpoints_dir).newest()
-        for problem in problems:
-            print(f"checkpoint left out: {problem}", file=sys.stderr)
-        runner.load_state_dict(state["runner"])
-    except CheckpointError as error:
-        record.close()
-        raise ConfigError([Fault("resume", str(error))]) from error
-    except (RuntimeError, KeyError, ValueError) as error:
-        record.close()
-        message = f"{path} is of another task, size or network: {str(error).splitlines()[0]}"
-        raise ConfigError([Fault("resume", message)]) from error
-    return record, state
+        open_ = open_run(loaded, runner)
+        opened.callback(open_.record.close)
+        try:
+            experiment = Experiment(loaded, metadata, runner, evaluation_env, open_, stop)
+        except (RecordError, OSError) as error:  # another process took the same tracker id, or the disk is gone
+            open_.record.update_summary(status="failed", exit_code=1, reason=str(error))
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            return 1
+        return experiment.run()
 
 
 class Experiment:
@@ -100,26 +77,22 @@ class Experiment:
         metadata: dict[str, Any],
         runner: OnPolicyRunner,
         evaluation_env: BatchEnv,
-        record: LocalRecord,
-        state: dict[str, Any] | None,
+        opened: OpenRun,
         stop: StopRequest,
     ) -> None:
-        """state: the checkpoint that the run continues from (already loaded into ``runner``), or None."""
         self.config: Config = loaded.config
-        self.runner, self.evaluation_env, self.record, self.stop = runner, evaluation_env, record, stop
+        self.runner, self.evaluation_env, self.record, self.stop = runner, evaluation_env, opened.record, stop
         self.spec = runner.env.spec
         self.algorithm = runner.algorithm
-        self.store = CheckpointStore(record.checkpoints_dir)
+        self.store = CheckpointStore(self.record.checkpoints_dir)
         self.health = Health(_max_entropy(self.spec))
         self.best_score = -math.inf
+        self.artifacts: list[dict[str, Any]] = []
         self.seconds: dict[str, float] = {}
-        self.steps_logged, self.time_logged = runner.env_steps, time.monotonic()
         self.saved_at = -1
-        self.metadata = metadata if state is None else self._restore(state, metadata)
-        record.write_config(dump(self.config))
-        record.write_metadata(self.metadata)
-        if state is None:
-            record.update_summary(status="running")
+        self.metadata = self._continue(opened, metadata) if self.record.resumed else metadata
+        self.record.write_config(dump(self.config))
+        self.record.write_metadata(self.metadata)
         name = names(loaded)
         settings = self.config.model_dump() | {
             "project_name": name.project,
@@ -127,16 +100,35 @@ class Experiment:
             "experiment_name": name.experiment_name,
         }
         self.hub = TrackerHub(
-            record,
+            self.record,
             settings,
             science=self.config.science(),
             metadata=self.metadata,
             total_env_steps=self.config.total_env_steps,
             source_root=ROOT,
         )
-        for notice in loaded.notices:
+        for notice in (*loaded.notices, *opened.notices):
             self.hub.say(notice)
-        record.start_clock(state["elapsed"] if state is not None else 0.0)
+        self.steps_logged, self.time_logged = runner.env_steps, time.monotonic()
+        self.record.start_clock(opened.state["elapsed"] if opened.state is not None else 0.0)
+
+    def _continue(self, opened: OpenRun, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Cut the record behind the checkpoint. Returns the run's metadata with one more segment."""
+        state, step = opened.state, self.runner.env_steps
+        self.record.truncate_after(-1 if state is None else step)
+        self.store.forget_after(step)
+        if state is not None:
+            self.health.load_state_dict(state["health"])
+            self.best_score = state["best_score"]
+            self.saved_at = step
+        published = read_summary(self.record.run_dir).get("artifacts", [])
+        self.artifacts = [artifact for artifact in published if artifact["step"] <= step]
+        segment = metadata["segments"][0] | {"step": step} | ({"changed": opened.changed} if opened.changed else {})
+        try:
+            earlier = json.loads((self.record.run_dir / "metadata.json").read_text(encoding="utf-8"))
+            return earlier | {"segments": [*earlier["segments"], segment], "status": "running", "ended": None}
+        except (OSError, ValueError, KeyError, TypeError):
+            return metadata | {"segments": [segment]}  # lost or damaged: what is known now is better than nothing
 
     # ---- the loop
 
@@ -145,34 +137,43 @@ class Experiment:
         code, status, reason = 1, "failed", ""
         try:
             self.hub.say(f"run {self.record.run_dir}")
-            if self.runner.iteration == 0:
+            if self.record.last_step is None and not self.stop.requested:
                 self._log(self._evaluate())
             while self.runner.env_steps < self.config.total_env_steps and not self.stop.requested:
                 self._iterate()
-            if self.stop.requested:
-                self._checkpoint(best=False)
-                code, status, reason = self.stop.exit_code, "interrupted", f"stopped by {self.stop.name}"
-            else:
-                self._finish_training()
-                code, status = 0, "finished"
+            self._checkpoint(best=False)
+            self.stop.check()
+            self._finish_training()
+            code, status = 0, "finished"
+        except Stopped as stopped:
+            code, status, reason = self.stop.exit_code, "interrupted", str(stopped)
+        except (NonFiniteError, EnvironmentFault) as error:
+            reason = self._explain(error, str(error).splitlines()[1:])
         except (Exception, KeyboardInterrupt) as error:
-            reason = f"{type(error).__name__}: {error}"
-            for line in traceback.format_exc().splitlines():
-                self.record.console(line)
-            if not isinstance(error, NonFiniteError):
-                traceback.print_exc()
+            reason = self._explain(error, traceback.format_exc().splitlines())
         finally:
             self._close(status, code, reason)
         if reason:
             print(reason, file=sys.stderr)
         return code
 
+    def _explain(self, error: BaseException, details: list[str]) -> str:
+        """Keep and show the details; returns the reason in one line."""
+        for line in details:
+            self.record.console(line)
+            print(line, file=sys.stderr)
+        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+
     def _iterate(self) -> None:
         runner, config = self.runner, self.config
         metrics, plain = runner.iterate(check=lambda: require_finite(rollout_tensors(runner.rollout)))
-        require_finite({f"train/{name}": value for name, value in metrics.items() if name != "explained_variance"})
         for name in ("perf/rollout_seconds", "perf/update_seconds"):
             self.seconds[name] = self.seconds.get(name, 0.0) + plain.pop(name)
+        try:
+            require_finite({f"train/{name}": value for name, value in metrics.items() if name != "explained_variance"})
+        except NonFiniteError:
+            self._log(self._training_row(metrics, plain))  # the record shows what the health warning speaks of
+            raise
         last = runner.env_steps >= config.total_env_steps
         row: dict[str, Any] = {}
         if last or runner.iteration % config.log_interval == 0:
@@ -244,74 +245,33 @@ class Experiment:
             return
         self.saved_at = step
         if self.config.keep_artifacts == "all":
-            aliases = ("latest", "best") if best else ("latest",)
-            self.hub.log_artifact(path, step=step, episodes=episodes, score=score, aliases=aliases)
+            self._publish(path, step, episodes, score, ("latest", "best") if best else ("latest",))
 
-    def _restore(self, state: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-        """Go on from a checkpoint: cut the record behind it. Returns the run's metadata with one more segment."""
-        step = self.runner.env_steps
-        self.record.truncate_after(step)
-        self.store.forget_after(step)
-        self.health.load_state_dict(state["health"])
-        self.best_score = state["best_score"]
-        self.saved_at = step
-        try:
-            earlier = json.loads((self.record.run_dir / "metadata.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return metadata  # lost or damaged: what is known now is better than nothing
-        segment = metadata["segments"][0] | {"step": step}
-        return earlier | {"segments": [*earlier["segments"], segment], "status": "running", "ended": None}
+    def _publish(self, path: Path, step: int, episodes: int, score: float | None, aliases: Sequence[str]) -> None:
+        self.hub.log_artifact(path, step=step, episodes=episodes, score=score, aliases=aliases)
+        self.artifacts.append({"file": path.name, "aliases": list(aliases), "step": step, "score": score})
 
     # ---- the end
 
     def _finish_training(self) -> None:
-        """Last and best parameters on the same fresh episodes of the task's original; animations; artifacts."""
-        self._checkpoint(best=False)
-        self.record.flush()
-        config = self.config
-        last = self.store.path("last")
-        best = self.store.path("best") if self.store.best else last
-        env = make_evaluation_env(config, self.algorithm.device, config.final_eval_episodes, original=True)
-        results: dict[str, dict[str, Any]] = {}
-        try:
-            trajectories = self._final_episodes(env)
-            results["final"] = report.summary(trajectories, env.spec)
-            self._keep_episodes(trajectories)
-            if best == last:
-                results["best"] = results["final"]
-            else:
-                self.algorithm.load_policy(load(best)["runner"]["algorithm"])
-                results["best"] = report.summary(self._final_episodes(env), env.spec)
-                self.algorithm.load_policy(load(last)["runner"]["algorithm"])
-        finally:
-            env.close()
+        """Final evaluation, its episodes, what trackers get, and what the person sees."""
+        config, step = self.config, self.runner.env_steps
+        results, trajectories = evaluate_finally(
+            config, self.algorithm, self.store, step, self.stop.check, self.hub.say
+        )
+        self._keep_episodes(trajectories)
         entries = {entry.file: entry for entry in self.store.entries}
-        for name, path in (("final", last), ("best", best)):
-            entry = entries[path.name]
-            results[name] |= {"step": entry.step, "checkpoint": f"checkpoints/{path.name}"}
-        self.record.update_summary(final=results["final"], best=results["best"])
-        if config.keep_artifacts != "all":
-            wanted = [(last, ("latest", "final"))]
-            if best == last:
-                wanted = [(last, ("latest", "final", "best"))]
-            elif config.keep_artifacts == "best":
-                wanted.append((best, ("best",)))
-        else:
-            wanted = [(last, ("latest", "final"))]
-        for path, aliases in wanted:
-            entry = entries[path.name]
-            score = results["best" if aliases == ("best",) else "final"]["mean"]["episode_reward"]
-            self.hub.log_artifact(path, step=entry.step, episodes=entry.episodes, score=score, aliases=aliases)
+        for name, path, aliases in artifacts_of(results, config.keep_artifacts):
+            entry, score = entries[path.name], results[name]["mean"]["episode_reward"]
+            self._publish(self.record.run_dir / path, entry.step, entry.episodes, score, aliases)
+        self.record.update_summary(**results, artifacts=self.artifacts)
         for line in report.table(results):
             self.hub.say(line)
         self.hub.say(f"run directory    {self.record.run_dir}")
-        self.hub.say(f"best checkpoint  {best}")
+        if "best" in results and results["best"]["checkpoint"]:
+            self.hub.say(f"best checkpoint  {self.record.run_dir / results['best']['checkpoint']}")
         for path in sorted(self.record.media_dir.glob("*.gif")):
             self.hub.say(f"animation        {path}")
-
-    def _final_episodes(self, env) -> Trajectories:
-        seed = stream_seed(EVALUATION_SEED, FINAL)
-        return evaluate(LearnedPolicy(self.algorithm), env, self.config.final_eval_episodes, seed)
 
     def _keep_episodes(self, trajectories: Trajectories) -> None:
         """The first ``log_eval_episodes`` final episodes as trajectories and, where there are positions, an animation."""
@@ -333,14 +293,12 @@ class Experiment:
         self.metadata["ended"] = layer4.now()
         self.metadata["status"] = status
         self.metadata["segments"][-1] |= {"ended": self.metadata["ended"], "last_step": self.runner.env_steps}
-        try:
-            self.record.write_metadata(self.metadata)
-            if self.store.entries:
-                self.record.update_summary(
-                    last={"step": self.runner.env_steps, "checkpoint": f"checkpoints/{self.store.entries[-1].file}"}
-                )
-        except (OSError, RecordError) as error:
-            print(f"metadata.json: not written: {error}", file=sys.stderr)
+        self.record.write_metadata(self.metadata)
+        if self.store.entries:
+            last = self.store.entries[-1]
+            self.record.update_summary(
+                last={"step": last.step, "checkpoint": f"checkpoints/{last.file}"}, artifacts=self.artifacts
+            )
         self.hub.finish(status, code, reason)
 
 
@@ -348,7 +306,7 @@ def _collect_metadata(config: Config, runner: OnPolicyRunner, command: Sequence[
     """Layer 4 of a run that starts now."""
     spec = runner.env.spec
     geometry = spec.geometry
-    return layer4.collect(
+    collected = layer4.collect(
         config.science(),
         command,
         describe_task(spec),
@@ -372,6 +330,7 @@ def _collect_metadata(config: Config, runner: OnPolicyRunner, command: Sequence[
         ),
         root=ROOT,
     )
+    return collected | {"config_hash": config_hash(config)}  # one definition of the hash: seeds of a group share it
 
 
 def _max_entropy(spec) -> float | None:

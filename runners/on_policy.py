@@ -29,6 +29,11 @@ class OnPolicyRunner:
         self.env_steps = 0
 
     @property
+    def exact_resume(self) -> bool:
+        """Whether the task can be saved amid an episode; else a resume begins new ones."""
+        return getattr(self.env, "exact_resume", True)
+
+    @property
     def steps_per_iteration(self) -> int:
         return self.config.rollout_length * self.env.num_envs
 
@@ -121,3 +126,6 @@ class OnPolicyRunner:
             None if state[name] is None else state[name].to(device) for name in ("hidden", "critic_hidden")
         )
         self.iteration, self.env_steps = state["iteration"], state["env_steps"]
+        if not self.exact_resume:  # memory and half-finished counts belong to episodes that are gone
+            self.starts = torch.ones_like(self.starts)
+            self.episodes.forget_unfinished()

@@ -71,9 +71,6 @@ def check_networks(config: Config, spec: TaskSpec) -> None:
                                        f"{config.env_id} does not: use mlp or gru"))  # fmt: skip
     if config.network == "entity" and config.hidden_size % 4:
         faults.append(Fault("hidden_size", f"{config.hidden_size}: the entity network needs a multiple of 4"))
-    if config.network == "gru" and config.chunk_length and config.rollout_length % config.chunk_length:
-        faults.append(Fault("chunk_length", f"{config.chunk_length} does not divide rollout_length "
-                                            f"{config.rollout_length}; null = the whole rollout"))  # fmt: skip
     if faults:
         raise ConfigError(faults)
 

@@ -10,6 +10,10 @@ from types import FrameType
 SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
 
 
+class Stopped(Exception):
+    """A signal asked for the end; raised by ``StopRequest.check`` where what goes on can be done again later."""
+
+
 class StopRequest:
     """``with StopRequest() as stop``: ``stop.requested`` turns true on a signal; handlers are put back at the end."""
 
@@ -29,6 +33,11 @@ class StopRequest:
     def exit_code(self) -> int:
         """128 + signal: 130, 143, 138."""
         return 128 + (self.number or 0)
+
+    def check(self) -> None:
+        """Raise Stopped once a signal came."""
+        if self.requested:
+            raise Stopped(f"stopped by {self.name}")
 
     def __enter__(self) -> StopRequest:
         for name in SIGNALS:

@@ -1,0 +1,103 @@
+"""A run's directory: made for a new run, or taken up again with the checkpoint that it continues from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from navrl import yaml_io
+from navrl.checkpoint import CheckpointError, CheckpointStore
+from navrl.config import KEYS, Config, Loaded, kind_of, resume_faults
+from navrl.faults import ConfigError, Fault, redact
+from navrl.naming import names, safe_directory
+from navrl.tracking.record import LocalRecord, RecordError
+from runners.on_policy import OnPolicyRunner
+from runners.setup import describe_task
+
+# What a checkpoint's task must share with the run's; a newer package that defines the same task may go on.
+SAME_TASK = ("env_id", "agents", "observation_sizes", "action", "settings")
+
+
+@dataclass
+class OpenRun:
+    """An open record and, where the run is continued, what it continues from.
+
+    state: the checkpoint, already loaded into the runner; None where the run begins at step 0.
+    changed: keys whose values differ from the run's so far, as [before, now]. notices: lines for the console.
+    """
+
+    record: LocalRecord | None = None
+    state: dict[str, Any] | None = None
+    changed: dict[str, list[Any]] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+
+def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
+    """Open or make the run's directory. Raises ConfigError where it cannot be had; nothing was written then."""
+    opened = OpenRun()
+
+    def admit(run_dir: Path) -> None:  # holds the run's lock; what it raises leaves the run as it was
+        before = _config_of(run_dir)
+        if before is not None:
+            faults = resume_faults(before, loaded.config)
+            if faults:
+                raise ConfigError(faults)
+            opened.changed = _changes(before, loaded.config)
+        opened.state = _newest_checkpoint(run_dir, runner, opened.notices)
+
+    try:
+        if loaded.resume is not None:
+            opened.record = LocalRecord.open(loaded.resume, admit)
+        else:
+            name = names(loaded)
+            directories = [safe_directory(part) for part in (name.project, name.group, name.experiment_name)]
+            opened.record = LocalRecord.create(
+                loaded.config.run_dir, *directories, if_exists=loaded.config.if_exists, admit=admit
+            )
+    except (RecordError, CheckpointError) as error:
+        raise ConfigError([Fault("resume" if loaded.resume else "run_dir", str(error))]) from error
+    return opened
+
+
+def _config_of(run_dir: Path) -> Config | None:
+    """The configuration that the run has had so far; None where its process died before it was written."""
+    path = run_dir / "config.yaml"
+    if not path.exists():
+        return None
+    try:
+        return Config.model_validate(yaml_io.read(str(path)).values)
+    except ValueError as error:
+        raise ConfigError([Fault("config.yaml", f"{path} cannot be used: {error}")]) from error
+
+
+def _changes(before: Config, now: Config) -> dict[str, list[Any]]:
+    pairs = {key: (getattr(before, key), getattr(now, key)) for key in KEYS if kind_of(key) != "path"}
+    return {
+        key: [redact(value) if isinstance(value, str) else value for value in pair]
+        for key, pair in pairs.items()
+        if pair[0] != pair[1]
+    }
+
+
+def _newest_checkpoint(run_dir: Path, runner: OnPolicyRunner, notices: list[str]) -> dict[str, Any] | None:
+    """Load the newest usable checkpoint into ``runner``; None where the run died before it made its first one."""
+    store = CheckpointStore(run_dir / "checkpoints")
+    if not store.entries:
+        notices.append(f"{run_dir} holds no checkpoint yet: it begins again at step 0")
+        return None
+    state, path, problems = store.newest()
+    notices += [f"checkpoint left out: {problem}" for problem in problems]
+    if problems:
+        notices.append(f"going on from {path}")
+    try:
+        task, here = state["task"], describe_task(runner.env.spec)
+        for name in SAME_TASK:
+            if task[name] != here[name]:
+                raise CheckpointError(f"{path} is of another task: its {name} is {task[name]}, here it is {here[name]}")
+        runner.load_state_dict(state["runner"])
+    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise CheckpointError(f"{path} is of another size or network: {str(error).splitlines()[0]}") from error
+    if not runner.exact_resume:
+        notices.append(f"{runner.env.spec.env_id} cannot be saved amid an episode: every copy begins a new one")
+    return state

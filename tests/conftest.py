@@ -1,0 +1,41 @@
+"""What every test shares: one torch thread, no tracker variables of the person who runs it, services that may be asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+SERVICES: dict[str, Callable[[], bool]] = {
+    "chromium": lambda: any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")),
+    "postgresql": lambda: shutil.which("pg_ctlcluster") is not None or shutil.which("pg_ctl") is not None,
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    import torch
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
+    torch.set_num_threads(1)
+    config.addinivalue_line("markers", "requires_service(name): needs chromium or postgresql on this machine")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip where a service is missing; with NAVRL_REQUIRE_SERVICES=1 (CI) that is a failure."""
+    for mark in item.iter_markers("requires_service"):
+        (name,) = mark.args
+        if not SERVICES[name]():
+            reason = f"{name} is not on this machine"
+            if os.environ.get("NAVRL_REQUIRE_SERVICES") == "1":
+                pytest.fail(f"{reason}, and NAVRL_REQUIRE_SERVICES is set", pytrace=False)
+            pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _one_torch_thread() -> Iterator[None]:
+    yield
+    import torch
+
+    torch.set_num_threads(1)  # a test that ran an experiment may have changed it
