@@ -1,0 +1,77 @@
+"""Learning curves of one or more groups of seeds, read from their local records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from navrl.tracking.record import read_rows
+
+# One panel each by default: does it solve the task (layer 2), how (layer 3), is training sane (layer 1).
+DEFAULT_METRICS = (
+    "eval/episode_reward",
+    "eval/success_rate",
+    "eval/collision_count",
+    "eval/goal_distance",
+    "train/entropy",
+    "train/explained_variance",
+)
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The run directories at or below ``path``, sorted. ValueError where there is none."""
+    runs = sorted(found.parent for found in [*path.glob("metrics.jsonl"), *path.glob("*/metrics.jsonl")])
+    if not runs:
+        raise ValueError(f"{path}: no run here (a run directory holds metrics.jsonl; a group directory holds runs)")
+    return runs
+
+
+def curve(run_dir: Path, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """(environment steps, values) of the rows that have the metric, float64."""
+    points = [(row["step"], row[metric]) for row in read_rows(run_dir) if isinstance(row.get(metric), (int, float))]
+    steps, values = zip(*points) if points else ((), ())
+    return np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
+
+
+def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over runs at the steps where every run has a value."""
+    shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in curves)))
+    values = [[dict(zip(steps.tolist(), ys.tolist()))[step] for step in shared] for steps, ys in curves]
+    return np.asarray(shared), np.mean(values, axis=0) if shared else np.asarray([])
+
+
+def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> None:
+    """One panel a metric; every seed as a thin line, the mean over a group's seeds as a thick one."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    columns = min(3, len(metrics))
+    rows = -(-len(metrics) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), squeeze=False)
+    for axis in axes.flat[len(metrics) :]:
+        axis.set_visible(False)
+    for axis, metric in zip(axes.flat, metrics):
+        for index, (label, runs) in enumerate(groups.items()):
+            colour = f"C{index}"
+            curves = [c for c in (curve(run, metric) for run in runs) if len(c[0])]
+            for steps, values in curves:
+                axis.plot(steps, values, color=colour, alpha=0.35, linewidth=0.8)
+            if curves:
+                axis.plot(*mean_curve(curves), color=colour, linewidth=2, label=f"{label} ({len(curves)} seeds)")
+        axis.set_title(metric, fontsize=10)
+        axis.set_xlabel("environment steps", fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.3)
+        if metric.endswith("episode_reward"):  # an untrained deterministic policy starts far below what matters
+            low = min((values[len(values) // 10 :].min() for run in groups.values() for _, values in
+                       (curve(r, metric) for r in run) if len(values)), default=None)  # fmt: skip
+            if low is not None:
+                axis.set_ylim(bottom=low - 2)
+    axes.flat[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(out, dpi=110)
+    plt.close(figure)

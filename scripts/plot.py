@@ -1,0 +1,36 @@
+"""Draw learning curves of runs or groups of seeds.
+
+    python scripts/plot.py runs/NAVRL/GROUP [ANOTHER_GROUP ...] --out curves.png [--metrics eval/success_rate ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from navrl.analysis.curves import DEFAULT_METRICS, find_runs, plot  # noqa: E402
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path, help="group directories or run directories")
+    parser.add_argument("--metrics", nargs="+", default=list(DEFAULT_METRICS), help="names as in metrics.jsonl")
+    parser.add_argument("--out", type=Path, default=Path("curves.png"), help="default: curves.png")
+    options = parser.parse_args(argv)
+    try:
+        plot({path.resolve().name: find_runs(path) for path in options.paths}, options.metrics, options.out)
+    except ImportError:
+        print("matplotlib is not installed: pip install -r requirements-plots.txt", file=sys.stderr)
+        return 2
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
