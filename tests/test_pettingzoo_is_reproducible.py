@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from envs.mpe import adapter
 from envs.pettingzoo import PettingZooEnv
 from test_pettingzoo_tasks import MPE2, actions, build
 
@@ -90,6 +92,30 @@ def test_mpe2_resumes_bit_for_bit_amid_an_episode(task: str, continuous: bool):
         agent = raw.possible_agents[0]
         assert np.array_equal(raw.unwrapped.observe(agent), obs[0, 0, : other.spec.obs_sizes[0]].float().numpy())
         assert equal(rollout(other, 30, seed=2), expected)
+
+
+@pytest.mark.parametrize("task", MPE2)
+def test_an_episode_can_be_put_into_an_environment_amid_another(task: str):
+    """Nothing of the state may hide in the seed: the other environment was reset with another one."""
+    make = importlib.import_module(f"mpe2.{task}").parallel_env
+    one, other = make(), make()
+    rng = np.random.default_rng(0)
+    one.reset(seed=1)
+    other.reset(seed=2)
+
+    def act() -> dict[str, int]:
+        return {agent: int(rng.integers(one.action_space(agent).n)) for agent in one.possible_agents}
+
+    for _ in range(9):
+        one.step(act())
+    adapter.load(other, adapter.save(one))
+    for _ in range(16):
+        given = act()
+        for mine, theirs in zip(one.step(given)[:4], other.step(given)[:4]):
+            assert all(np.array_equal(mine[agent], theirs[agent]) for agent in one.possible_agents)
+    assert not one.agents and not other.agents  # ended at step 25
+    for mine, theirs in zip(one.reset()[0].values(), other.reset()[0].values()):  # from the generator's state
+        assert np.array_equal(mine, theirs)
 
 
 def test_workers_resume_what_one_process_saved_and_the_other_way_round():

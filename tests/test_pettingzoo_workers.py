@@ -188,6 +188,19 @@ def parent(start: str, end: str, function: str = "counter", **kwargs: object) ->
     return process, list(map(int, process.stdout.readline().split()))
 
 
+def end_with(process: subprocess.Popen, pids: list[int]) -> None:
+    """Kill the parent; its workers must go within ten seconds (what is left is ended, so that no failure lingers)."""
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    try:
+        wait_until_gone(pids)
+    finally:
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("busy", [False, True])
 def test_workers_end_with_a_parent_that_is_killed(busy: bool):
     """Idle ones and ones amid a call that never ends."""
@@ -197,21 +210,17 @@ def test_workers_end_with_a_parent_that_is_killed(busy: bool):
     else:
         process, pids = parent(GROUP, "time.sleep(1000)")
     assert len(pids) == 2 and all(map(alive, pids))
-    process.kill()
-    process.communicate()
-    wait_until_gone(pids)
+    end_with(process, pids)
 
 
 def test_workers_end_with_a_killed_parent_whose_fork_lives_on():
-    process, pids = parent(GROUP, "print(os.fork(), flush=True)\ntime.sleep(20)")
-    child = int(process.stdout.readline().split()[0])
-    process.kill()
-    process.wait()
+    process, pids = parent(GROUP, "child = os.fork()\nif child:\n    print(child, flush=True)\ntime.sleep(20)")
+    child = int(process.stdout.readline())
+    assert child > 1
     try:
-        wait_until_gone(pids)
+        end_with(process, pids)
     finally:
         os.kill(child, signal.SIGKILL)
-        process.communicate()
 
 
 @pytest.mark.parametrize("end", ["", "raise KeyError('x')", "env.close()"])
@@ -234,9 +243,9 @@ group.call("step")
 group.close()
 print("went on", flush=True)
 """
-    process, pids = parent(GROUP, end)
+    process, pids = parent(GROUP, end, "noisy")  # what a task prints goes to stderr
     out, errors = process.communicate()
-    assert out == "went on\n" and process.returncode == 0, errors
+    assert out == "went on\n" and process.returncode == 0 and errors.count("noise") == 4, errors
     wait_until_gone(pids, 1.0)
 
 

@@ -128,6 +128,17 @@ def staged() -> Counter:
     return Staged()
 
 
+def noisy() -> Counter:
+    """Prints at every reset."""
+
+    class Noisy(Counter):
+        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+            print("noise", flush=True)
+            return super().reset(seed, options)
+
+    return Noisy()
+
+
 def without_torch() -> Counter:
     """Cannot be built where torch has been imported."""
     if "torch" in sys.modules:
