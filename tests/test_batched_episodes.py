@@ -153,3 +153,19 @@ def test_wrong_actions_and_settings_are_named() -> None:
     with pytest.raises(TaskError, match="num_agents: 0 is not an integer of at least 1") as error:
         BatchedSimpleSpread(2, {"num_agents": 0})
     assert error.value.key == "num_agents"
+
+
+@pytest.mark.parametrize("settings", [
+    {}, SUCCESS, {"continuous_actions": True}, {"num_agents": 1}, {"num_agent_neighbors": 1, **SUCCESS},
+])  # fmt: skip
+def test_no_step_waits_for_the_device_or_leaves_it(settings: dict) -> None:
+    """Tensors of the meta device have no values: whatever reads one on the host, or mixes devices, raises."""
+    env = BatchedSimpleSpread(4, settings, device="meta")
+    env.reset(1)
+    shape = (4, env.spec.num_agents, 5) if settings.get("continuous_actions") else (4, env.spec.num_agents)
+    actions = torch.zeros(shape, dtype=torch.int64, device="meta")
+    for _ in range(30):
+        step = env.step(actions)
+        assert all(t is None or t.device.type == "meta" for t in step)
+    with pytest.raises(RuntimeError):
+        step.reward.sum().item()

@@ -217,7 +217,8 @@ def test_the_stored_scores_are_those_that_are_measured() -> None:
         for name, copies in (("random", 2000), ("reference", 60)):
             returns = play(name, copies, settings, seed=5)
             stderr = float(returns.std()) / copies**0.5
-            assert abs(float(returns.mean()) - entry[name]["mean"]) < 4 * (stderr**2 + entry[name]["stderr"] ** 2) ** 0.5
+            stored = entry[name]
+            assert abs(float(returns.mean()) - stored["mean"]) < 4 * (stderr**2 + stored["stderr"] ** 2) ** 0.5
 
 
 @pytest.mark.parametrize("settings", [

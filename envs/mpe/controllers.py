@@ -143,14 +143,16 @@ class ReferenceController(Controller):
     def _assign(self, pos: torch.Tensor, vel: torch.Tensor, landmarks: torch.Tensor) -> torch.Tensor:
         """Each agent's landmark ``[2, N, E]`` under the matching of least total predicted cost."""
         n, e = pos.shape[1:]
+
         def every(t: torch.Tensor) -> torch.Tensor:  # agents along the first, landmarks along the second index
             return t.unsqueeze(2).expand(2, n, n, e).reshape(2, 1, -1)
+
         goal = landmarks.unsqueeze(1).expand(2, n, n, e).reshape(2, 1, -1)
         cost = torch.stack([self._coast(every(pos), every(vel), goal, gain, []) for gain in self.gains])
         cost = cost.amin(0).view(n, n, e)
         if self.permutations is not None:
             options = torch.stack([cost[i, self.permutations[:, i]] for i in range(n)]).sum(0)  # [N!, E]
-            choice = self.permutations[options.argmin(0)].t()  # [N, E]
+            choice = self.permutations.to(cost.device)[options.argmin(0)].t()  # [N, E]
         else:
             matrices = cost.permute(2, 0, 1).cpu().numpy()
             choice = torch.tensor([linear_sum_assignment(m)[1].tolist() for m in matrices]).t()

@@ -46,27 +46,33 @@ class World:
     """
 
     def __init__(
-        self, num_envs: int, num_agents: int, num_landmarks: int, radius: float, dtype: torch.dtype, device: torch.device
+        self,
+        num_envs: int,
+        num_agents: int,
+        num_landmarks: int,
+        radius: float,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
-        n, l, pairs = num_agents, num_landmarks, num_agents * (num_agents - 1)
+        n, m, pairs = num_agents, num_landmarks, num_agents * (num_agents - 1)
         self.contact_distance = 2 * radius
         # rows: velocity | points (agents, then landmarks) | relative positions | one row of zeros
-        self.num_state_rows = 2 * n + 2 * (n + l)
-        self.num_rows = self.num_state_rows + 2 * (pairs + n * l) + 1
+        self.num_state_rows = 2 * n + 2 * (n + m)
+        self.num_rows = self.num_state_rows + 2 * (pairs + n * m) + 1
         self.rows = torch.zeros(self.num_rows, num_envs, dtype=dtype, device=device)
         self.state = self.rows[: self.num_state_rows]
         self.vel = self.rows[: 2 * n].view(2, n, num_envs)
-        self._points = self.rows[2 * n : self.num_state_rows].view(2, n + l, num_envs)
+        self._points = self.rows[2 * n : self.num_state_rows].view(2, n + m, num_envs)
         self.pos, self.landmarks = self._points[:, :n], self._points[:, n:]
-        self._relative = self.rows[self.num_state_rows : -1].view(2, pairs + n * l, num_envs)
+        self._relative = self.rows[self.num_state_rows : -1].view(2, pairs + n * m, num_envs)
         self.to_agents = self._relative[:, :pairs].view(2, n, n - 1, num_envs)
-        self.to_landmarks = self._relative[:, pairs:].view(2, n, l, num_envs)
+        self.to_landmarks = self._relative[:, pairs:].view(2, n, m, num_envs)
 
         others = [(i, j) for i in range(n) for j in range(n) if j != i]
-        goals = [(i, n + j) for i in range(n) for j in range(l)]
+        goals = [(i, n + j) for i in range(n) for j in range(m)]
         self._from = torch.tensor([i for i, _ in others + goals], dtype=torch.int64, device=device)
         self._to = torch.tensor([j for _, j in others + goals], dtype=torch.int64, device=device)
-        self._num_pairs, self._shape = pairs, (n, l, num_envs)
+        self._num_pairs, self._shape = pairs, (n, m, num_envs)
         self._measure()
 
     def observation_rows(self) -> torch.Tensor:
@@ -75,13 +81,13 @@ class World:
         Per agent: own velocity, own position, landmarks, other agents, and two zeros for each other agent's
         silence.
         """
-        n, l, _ = self._shape
+        n, m, _ = self._shape
         index = torch.arange(self.num_rows)
         velocity = index[: 2 * n].view(2, n, 1)
-        position = index[2 * n : self.num_state_rows].view(2, n + l, 1)[:, :n]
+        position = index[2 * n : self.num_state_rows].view(2, n + m, 1)[:, :n]
         relative = index[self.num_state_rows : -1].view(2, -1)
         others = relative[:, : self._num_pairs].view(2, n, n - 1)
-        landmarks = relative[:, self._num_pairs :].view(2, n, l)
+        landmarks = relative[:, self._num_pairs :].view(2, n, m)
         silence = index[-1:].expand(2, n, n - 1)
         per_agent = torch.cat([velocity, position, landmarks, others, silence], 2)
         return per_agent.permute(1, 2, 0).flatten(1)
@@ -105,6 +111,6 @@ class World:
         )
         x, y = self._relative
         distance = torch.addcmul(x * x, y, y).sqrt_()
-        n, l, e = self._shape
+        n, m, e = self._shape
         self.agent_distance = distance[: self._num_pairs].view(n, n - 1, e)
-        self.landmark_distance = distance[self._num_pairs :].view(n, l, e)
+        self.landmark_distance = distance[self._num_pairs :].view(n, m, e)
