@@ -7,6 +7,7 @@ code). ``index.json`` beside the files names each with its digest; a file that d
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -100,6 +101,9 @@ class CheckpointStore:
             index = json.loads((self.directory / INDEX).read_text(encoding="utf-8"))
             self.entries = [Entry(**entry) for entry in index["checkpoints"]]
             self.best = index["best"]
+            for name in (self.best, *(entry.file for entry in self.entries)):
+                if name is not None and (Path(name).name != name or name == ".."):
+                    raise ValueError(f"{name!r} is no file name")
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -137,7 +141,7 @@ def load(path: Path | str) -> dict[str, Any]:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     except pickle.UnpicklingError:
         raise CheckpointError(f"{path}: holds more than tensors and plain values; it was not written by NAVRL") from None
-    except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, KeyError, NotImplementedError):
+    except (Exception, MemoryError):  # a damaged file can make torch raise anything
         raise CheckpointError(f"{path}: truncated, damaged or no checkpoint at all") from None
     if not isinstance(state, dict) or not isinstance(state.get("format"), int) or "config" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of NAVRL")
@@ -155,9 +159,12 @@ def _indexed_digest(path: Path) -> str | None:
 
 
 def _write(path: Path, state: dict[str, Any]) -> str:
+    # torch's own file writer dies of a full disk with a RuntimeError that does not say so
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
     with _replacing(path) as temporary:
-        torch.save(state, temporary)
-        return digest_of(temporary)
+        temporary.write_bytes(buffer.getbuffer())
+    return hashlib.sha256(buffer.getbuffer()).hexdigest()
 
 
 class _replacing:

@@ -40,7 +40,8 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
     def admit(run_dir: Path) -> None:  # holds the run's lock; what it raises leaves the run as it was
         before = _config_of(run_dir)
         if before is not None:
-            faults = resume_faults(before, loaded.config)
+            # Which keys were typed made the name, and the name is the same.
+            faults = [fault for fault in resume_faults(before, loaded.config) if fault.key != "named_keys"]
             if faults:
                 raise ConfigError(faults)
             opened.changed = _changes(before, loaded.config)

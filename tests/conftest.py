@@ -39,3 +39,11 @@ def _one_torch_thread() -> Iterator[None]:
     import torch
 
     torch.set_num_threads(1)  # a test that ran an experiment may have changed it
+
+
+@pytest.fixture
+def no_code_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in this process leave out the copy of the code, a second of git each; other tests look at that copy."""
+    import navrl.tracking.hub
+
+    monkeypatch.setattr(navrl.tracking.hub, "snapshot", lambda source_root, run_dir: "")
