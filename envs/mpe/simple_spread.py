@@ -30,8 +30,8 @@ class BatchedSimpleSpread(BatchEnv):
     agent, minus ``local_ratio`` for each other agent in contact.
 
     An episode that is covered at ``max_cycles`` is truncated, not terminated, as in mpe2. Without
-    ``terminate_on_success`` all copies end at one step, which the host counts, and nothing waits for the device;
-    ``reset`` and ``load_state_dict`` are the only places where a copy's clock is set.
+    ``terminate_on_success`` all copies end at one step, which the host counts, and nothing waits for the device.
+    ``set_stage``'s stage 1 restores the collision penalty, as mpe2 documents; mpe2 1.1.1 itself cannot leave stage 0.
 
     float32 for training; float64 equals mpe2's own arithmetic to about 1e-12. Returned tensors are fresh: later
     steps do not write into them.
