@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 def learner_config(*flags: str, **changes: Any) -> SimpleNamespace:
     """The configuration that ``flags`` give, as plain attributes; ``changes`` overrides single ones."""
-    return SimpleNamespace(**({"layer_norm": False} | load(list(flags), {}).config.model_dump() | changes))
+    return SimpleNamespace(**(load(list(flags), {}).config.model_dump() | changes))
 
 
 def task_spec(

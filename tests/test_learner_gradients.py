@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -61,6 +63,51 @@ def test_the_gradient_of_the_loss_equals_finite_differences(name: str) -> None:
                 flat[k] = here
                 out[k] = (above - below) / (2 * step)
         torch.testing.assert_close(g, numeric, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("flags", [
+    (), ("--no_value_clip",), ("--huber_delta", "0.1"), ("--clip_param", "0.05", "--value_loss_coef", "0.3"),
+    ("--huber_delta", "null"),
+], ids=" ".join)  # fmt: skip
+def test_the_loss_equals_a_loop_over_samples(flags: tuple[str, ...]) -> None:
+    """With torch.distributions, one sample at a time, every coefficient from the configuration."""
+    spec = task_spec(2, 4)
+    config = learner_config("--network", "mlp", "--hidden_size", "8", "--mini_batch_size", "null", *flags)
+    algorithm = learner(spec, config, dtype=torch.float64)
+    rollout = filled_rollout(algorithm, RaggedTask([3, 4, 2], spec, random_reward, "mixed", torch.float64), 6)
+    parts: list[dict[str, torch.Tensor]] = []
+    algorithm.step = lambda part, _: (parts.append(part), {"approx_kl": torch.zeros(())})[1]
+    algorithm.update(rollout, 1.0, 0.2)
+    part = parts[0]
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for p in (*algorithm.actor.parameters(), *algorithm.critic.parameters()):
+            p.add_(0.3 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+
+        def error(e: float) -> float:
+            delta = config.huber_delta
+            return 0.5 * e * e if delta is None or abs(e) <= delta else delta * (abs(e) - 0.5 * delta)
+
+        total, clip, clipped, kl = 0.0, config.clip_param, 0, 0.0
+        values = algorithm.critic(part["obs"])[0]
+        for e in range(18):
+            for i in range(2):
+                logits = algorithm.actor(part["obs"][:, e : e + 1])[0].log_probs[0, 0, i]
+                policy = torch.distributions.Categorical(logits=logits)
+                log_ratio = float(policy.log_prob(part["actions"][0, e, i]) - part["log_probs"][0, e, i])
+                ratio, advantage = math.exp(log_ratio), float(part["advantages"][0, e, i])
+                gain = min(ratio * advantage, min(max(ratio, 1 - clip), 1 + clip) * advantage)
+                value, old, target = (float(x[0, e, i]) for x in (values, part["old_values"], part["returns"]))
+                value_error = error(value - target)
+                if config.value_clip:
+                    value_error = max(value_error, error(old + min(max(value - old, -clip), clip) - target))
+                total += -gain - 0.2 * float(policy.entropy()) + config.value_loss_coef * value_error
+                clipped += abs(ratio - 1) > clip
+                kl += ratio - 1 - log_ratio
+        loss, stats = algorithm.loss(part, 0.2)
+    assert loss.item() == pytest.approx(total / 36)
+    assert stats["clip_fraction"].item() == pytest.approx(clipped / 36)
+    assert stats["approx_kl"].item() == pytest.approx(kl / 36)
 
 
 def part_and_learner(**changes):
