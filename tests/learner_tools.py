@@ -111,7 +111,7 @@ class RaggedTask(BatchEnv):
         return self.obs
 
 
-def no_reward(before: torch.Tensor, actions: torch.Tensor, after: torch.Tensor, terminated: torch.Tensor) -> torch.Tensor:
+def no_reward(before: torch.Tensor, actions: torch.Tensor, after: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return torch.zeros(before.shape[:2], dtype=before.dtype)
 
 

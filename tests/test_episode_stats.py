@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 
 
 def slow_rows(rewards: torch.Tensor, done: torch.Tensor, roles: tuple[str, ...], every: int) -> list[dict[str, float]]:
-    """The same rows by a loop over copies and steps: rewards ``[T, E, N]``, done ``[T, E]``, one row ``every`` steps."""
+    """One row ``every`` steps by a loop over copies and steps: rewards ``[T, E, N]``, done ``[T, E]``."""
     copies = rewards.shape[1]
     running = [[0.0] * len(roles) for _ in range(copies)]
     lengths, finished, count, rows = [0] * copies, [], 0, []

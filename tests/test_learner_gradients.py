@@ -7,7 +7,16 @@ import math
 import pytest
 import torch
 
-from learner_tools import RaggedTask, box, entity_spec, filled_rollout, learner, learner_config, random_reward, task_spec
+from learner_tools import (
+    RaggedTask,
+    box,
+    entity_spec,
+    filled_rollout,
+    learner,
+    learner_config,
+    random_reward,
+    task_spec,
+)
 
 torch.set_num_threads(1)
 

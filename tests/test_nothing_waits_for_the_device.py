@@ -31,9 +31,8 @@ class NoLooking(TorchDispatchMode):
         name = func.name().removeprefix("aten::").partition(".")[0]
         if name in WAITING:
             raise Looked(f"{name} waits for the device")
-        if name.startswith("index") and any(
-            isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in (args[1] if name in ("index", "index_put_") else ())
-        ):
+        indices = args[1] if name in ("index", "index_put_") else ()
+        if any(isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in indices):
             raise Looked(f"{name} with a mask waits for the device")
         return func(*args, **(kwargs or {}))
 

@@ -13,8 +13,8 @@ FLAGS = ("--lr", "1e-2", "--lr_schedule", "linear", "--ppo_epoch", "4", "--hidde
 
 def train(env: RaggedTask, length: int, iterations: int, *flags: str) -> list[float]:
     """Mean episode reward of each iteration."""
-    config = learner_config(*FLAGS, *flags, mini_batch_size=128, chunk_length=None, total_env_steps=iterations * length * COPIES,
-                            num_envs=COPIES)  # fmt: skip
+    budget = iterations * length * COPIES
+    config = learner_config(*FLAGS, *flags, mini_batch_size=128, total_env_steps=budget, num_envs=COPIES)
     runner = runner_for(learner(env.spec, config, seed=1), env, length, seed=1)
     rewards = []
     for _ in range(iterations):

@@ -82,8 +82,8 @@ def spread_obs(agents: torch.Tensor, velocities: torch.Tensor, landmarks: torch.
         here = agents[:, i : i + 1]
         others = [j for j in range(count) if j != i]
         silence = torch.zeros(len(agents), 2 * len(others))
-        parts = [velocities[:, i], agents[:, i], (landmarks - here).flatten(1), (agents[:, others] - here).flatten(1), silence]
-        rows.append(torch.cat(parts, 1))
+        offsets = [(landmarks - here).flatten(1), (agents[:, others] - here).flatten(1)]
+        rows.append(torch.cat([velocities[:, i], agents[:, i], *offsets, silence], 1))
     return torch.stack(rows, 1).unsqueeze(0)
 
 
@@ -142,9 +142,9 @@ def test_padded_slots_take_no_part() -> None:
     padded.load_state_dict(plain.state_dict())
     obs = torch.randn(1, 6, 3, entity_spec(3).obs_size)
     landmarks, agents = entity_spec(3).layout.landmarks, entity_spec(3).layout.agents
-    nothing = torch.zeros(1, 6, 3, 4)
+    nothing, silence = torch.zeros(1, 6, 3, 4), torch.zeros(1, 6, 3, 8)
     wide = torch.cat(
-        [obs[..., : landmarks.stop], nothing, obs[..., agents.start : agents.stop], nothing, torch.zeros(1, 6, 3, 8)], -1
+        [obs[..., : landmarks.stop], nothing, obs[..., agents.start : agents.stop], nothing, silence], -1
     )
     assert wide.shape[-1] == padded_spec.obs_size
     for a, b in zip(outputs(padded, wide), outputs(plain, obs)):
