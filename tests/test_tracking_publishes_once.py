@@ -126,6 +126,44 @@ def test_a_backend_that_cannot_serve_says_why(paper, finished, monkeypatch, caps
     assert "paper: not installed; pip install it" in capsys.readouterr().out
 
 
+def test_what_one_item_cannot_be_holds_up_no_other(paper, finished, monkeypatch, capsys):
+    def log_artifact(self, path, aliases, metadata):
+        raise TypeError("not like this")
+    monkeypatch.setattr(Paper, "log_artifact", log_artifact)
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == [1, 2, 3, 4, 5] and "is left out (TypeError: not like this)" in capsys.readouterr().out
+
+
+class Counting(Paper):
+    """A backend that knows how many lines it holds, and takes no table."""
+
+    lines: list = []
+
+    def start(self, run):
+        return len(Counting.lines)
+
+    def confirmed(self):
+        return len(Counting.lines)
+
+    def log_row(self, step, wall, metrics):
+        if Paper.fail_rows.get(step):
+            raise ConnectionError("gone")
+        Counting.lines.append(step)
+
+
+def test_a_left_out_table_does_not_shift_what_the_backend_counts(paper, finished, monkeypatch):
+    monkeypatch.setattr(publish, "tracker_class", lambda name: Counting)
+    Counting.lines = []
+    with open(finished / "tracking" / "events.jsonl", "a") as file:
+        file.write(json.dumps({"event": "table", "wall": 0, "step": 1, "name": "t", "columns": [], "rows": []}) + "\n")
+    paper.fail_rows = {4: 1}
+    assert Publisher(finished, "paper").run() == EXIT_OWED
+    paper.fail_rows = {}
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert Counting.lines == [1, 2, 3, 4, 5]
+
+
 def test_an_artifact_that_changed_since_is_not_published(paper, finished, capsys):
     (finished / "checkpoints" / "a.pt").write_bytes(b"another")
     assert Publisher(finished, "paper").run() == EXIT_OK

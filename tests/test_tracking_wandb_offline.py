@@ -95,6 +95,19 @@ def test_the_episode_is_a_table(finished):
     assert (line["eval/trajectory.nrows"], line["eval/trajectory.ncols"], line["step"]) == (12, 5, 6000)
 
 
+def test_animation_and_table_are_there(finished):
+    _, result, run = finished
+    (line,) = [row for row in run["history"] if "eval/episode._type" in row]
+    assert (line["eval/episode._type"], line["eval/episode.caption"], line["step"]) == ("video-file", "episode 0", 6000)
+    (stored,) = Path(result["run_dir"]).glob("tracking/wandb/wandb/offline-run-*/files/" + line["eval/episode.path"])
+    assert stored.read_bytes() == tracking_run.GIF
+    (line,) = [row for row in run["history"] if "eval/goals._type" in row]
+    (table,) = Path(result["run_dir"]).glob("tracking/wandb/wandb/offline-run-*/files/" + line["eval/goals.path"])
+    assert json.loads(table.read_text())["columns"] == ["goal", "distance"]
+    first, second = json.loads(table.read_text())["data"]
+    assert first == ["a", 0.5] and second[0] == "b" and math.isnan(second[1])
+
+
 def test_nothing_is_written_outside_the_run_and_nothing_stays_alive(finished):
     base, _, _ = finished
     assert list((base / "home").rglob("*")) == []

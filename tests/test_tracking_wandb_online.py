@@ -143,14 +143,14 @@ def test_a_killed_tracker_process_loses_nothing_after_sync(tmp_path, server, mom
 def test_an_id_that_another_run_has_is_refused(tmp_path, server):
     env = tracking_run.environment(tmp_path / "home", WANDB_RUN_ID="chosen", **server.variables)
     tracking_run.run(env, root=tmp_path / "runs", rows=3)
-    assert len(server.dump()["runs"]["chosen"]["history"]) == 4
+    assert len(server.dump()["runs"]["chosen"]["history"]) == 6
     process = tracking_run.start(env, root=tmp_path / "runs", rows=3)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0 and "WANDB_RUN_ID: 'chosen' is already used by" in err
     # The server knows it even where this machine does not.
     result = tracking_run.run(env, root=tmp_path / "other", rows=3, logger=["console", "wandb"])
     assert "WANDB_RUN_ID: 'chosen' is already used on the server" in result["out"]
-    assert len(server.dump()["runs"]["chosen"]["history"]) == 4
+    assert len(server.dump()["runs"]["chosen"]["history"]) == 6
 
 
 def test_keep_artifacts_final_uploads_no_other(tmp_path, server):

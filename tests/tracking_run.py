@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+GIF = bytes.fromhex("47494638396101000100800000ffffff00000021f90401000000002c00000000010001000002024401003b")     # one pixel
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -56,6 +57,9 @@ def main(options: dict[str, Any]) -> None:
         time.sleep(options.get("pause", 0.0))
     np.savez(record.media_dir / "episode_0.npz", positions=np.arange(24.0).reshape(4, 3, 2), rewards=np.ones((4, 3)))
     hub.log_trajectory(100 * i, "eval/trajectory", record.media_dir / "episode_0.npz")
+    (record.media_dir / "episode_0.gif").write_bytes(GIF)
+    hub.log_media(100 * i, "eval/episode", record.media_dir / "episode_0.gif", caption="episode 0")
+    hub.log_table(100 * i, "eval/goals", ["goal", "distance"], [["a", np.float32(0.5)], ["b", float("nan")]])
     hub.alert("entropy collapse", "entropy is near zero", step=300)
     cost = hub.cost()
     if options.get("end") == "hang":

@@ -45,6 +45,7 @@ class TrackerHub:
         self._finished: list[str] | None = None
         self._seen: dict[str, int] = {}
         self._looked = 0.0
+        self._ended: dict[str, str] = {}          # why a child was not waited for any longer
         loggers = [settings.get("logger")] if isinstance(settings.get("logger"), str) else list(settings.get("logger") or ())
         if settings.get("log_wandb"):
             loggers.append("wandb")
@@ -245,6 +246,8 @@ class TrackerHub:
                 if child.poll() is not None:
                     del waiting[name]
                 elif now - progress[name][1] > self._patience or now - began > HARD_CAP:
+                    self._ended[name] = (f"{HARD_CAP:.0f} s were not enough" if now - began > HARD_CAP else
+                                         f"no progress for {self._patience:g} s")
                     _end(child)
                     del waiting[name]
             if waiting and not told and now - began > 2:
@@ -258,6 +261,8 @@ class TrackerHub:
         state = ledger.get("state", "not started")
         if state in ("starting", "publishing", "finishing"):
             state = "set aside"
+        if name in self._ended and not ledger.get("error"):
+            ledger["error"] = self._ended[name]
         rows = min(int(ledger.get("rows", 0)), self.record.rows)
         owed = self.record.rows if state == "local" else self.record.rows - rows
         return {"state": state, "rows": rows, "owed": owed,

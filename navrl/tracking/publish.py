@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from navrl.tracking.convert import from_json
 from navrl.tracking.record import (EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json,
@@ -164,6 +164,7 @@ class Ledger:
         self.keys: list[str] = []
         self._rows: list[int] = [0]               # rows among the first n counted items
         self._log: Path | None = None
+        self._file: IO[str] | None = None         # `_log`, open for appending
         self._lock = threading.Lock()
         self._last = ""
 
@@ -172,7 +173,10 @@ class Ledger:
         safe = re.sub(r"[^A-Za-z0-9.-]+", "_", destination)[:80] or "default"
         self._log = self.directory / f"sent-{safe}.log"
         text = self._log.read_text(encoding="utf-8") if self._log.exists() else ""
-        self._take(text[:text.rfind("\n") + 1].splitlines())
+        whole = text[:text.rfind("\n") + 1]
+        self._take(whole.split("\n")[:-1])
+        if whole != text:                         # a line torn by a kill: the next must not join it
+            write_text(self._log, whole)
         self.update(destination=destination)
         return self.keys
 
@@ -186,12 +190,15 @@ class Ledger:
                 left -= 1
             kept.append(key)
         self._take(kept)
+        self.close()
         write_text(self._log, "".join(key + "\n" for key in kept))
 
     def add(self, keys: list[str]) -> None:
         if keys:
-            with open(self._log, "a", encoding="utf-8") as file:
-                file.write("".join(key + "\n" for key in keys))
+            if self._file is None:
+                self._file = open(self._log, "a", encoding="utf-8")
+            self._file.write("".join(key + "\n" for key in keys))
+            self._file.flush()
             for key in keys:
                 self._append(key)
 
@@ -211,6 +218,11 @@ class Ledger:
         self.keys.append(key)
         if key.split(" ", 1)[0] in COUNTED:
             self._rows.append(self._rows[-1] + key.startswith("row "))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def update(self, **values: Any) -> None:
         """Change the state; written only when something changed. A full disk is no reason to stop publishing."""
@@ -297,6 +309,7 @@ class Publisher:
         finally:
             self._over.set()
             reporter.join()
+            self.ledger.close()
 
     def _run(self) -> int:
         try:
@@ -349,7 +362,8 @@ class Publisher:
                 self.ledger.say(f"{self.backend}: {error}")
                 return False
             except Exception as error:
-                traceback.print_exc()
+                if self.follow:                   # into the log; a person who syncs reads the line below
+                    traceback.print_exc()
                 self.ledger.update(error=redact(_short(error)))
                 self.ledger.say(f"{self.backend}: cannot start ({_short(error)}); training goes on, trying again")
                 pause = PAUSES[min(tries, len(PAUSES) - 1)]
@@ -388,24 +402,7 @@ class Publisher:
             self.source.poll()
             pending = self.source.in_order()
             for start in range(0, len(pending), BATCH):
-                batch = pending[start:start + BATCH]
-                keys = [item.key for item in batch if item.kind != "artifact"]
-                # Rows are listed before they are handed over: what a backend confirms is then always a part of the list.
-                confirms = self.tracker.confirmed() is not None
-                if confirms:
-                    self.ledger.add(keys)
-                for item in batch:
-                    receipt = self._retrying(item)
-                    if receipt is not None:
-                        self.under_way[item.key] = receipt
-                    elif item.kind == "artifact":
-                        keys.append(item.key)
-                if not confirms:
-                    self._flush()
-                    self.ledger.add(keys)
-                else:
-                    self.ledger.add([key for key in keys if key.startswith("artifact ")])
-                self.source.mark_sent([item.key for item in batch])
+                self._hand_over(pending[start:start + BATCH])
                 dirty = True
             self._arrivals()
             if dirty and (time.monotonic() - flushed > FLUSH_EVERY or end is not None):
@@ -414,6 +411,32 @@ class Publisher:
             if end is not None:
                 return end
             time.sleep(POLL)
+
+    def _hand_over(self, batch: list[Item]) -> None:
+        """Send a batch and list what was sent, in the order sent.
+
+        Where the backend confirms, a row is listed before it is handed over: what the backend holds is then always a part
+        of the list. Else a batch is listed when the backend has flushed it.
+        """
+        confirms, keys = self.tracker.confirmed() is not None, []
+        for item in batch:
+            if confirms and item.kind == "row":
+                self.ledger.add([item.key])
+            try:
+                receipt = self._retrying(item)
+            except Unpublishable as error:        # not listed: a later sync may find what is missing now
+                print(f"left out {item.key}: {error}", flush=True)
+                continue
+            if receipt is not None:
+                self.under_way[item.key] = receipt
+            elif not (confirms and item.kind == "row"):
+                keys.append(item.key)
+                if confirms:
+                    self.ledger.add([keys.pop()])
+        if not confirms:
+            self._flush()
+            self.ledger.add(keys)
+        self.source.mark_sent([item.key for item in batch])
 
     def _arrivals(self) -> None:
         """List the artifacts that have arrived. One that failed stays owed."""
@@ -451,11 +474,14 @@ class Publisher:
         for pause in (*PAUSES, None):
             try:
                 return self._send(item)
-            except Unpublishable as error:
-                print(f"left out {item.key}: {error}", flush=True)
-                return None
-            except TrackerUnavailable:
+            except (Unpublishable, TrackerUnavailable):
                 raise
+            except (TypeError, ValueError) as error:
+                if item.kind == "row":
+                    raise
+                traceback.print_exc()             # trying again cannot help, and the rest must not wait for it
+                self.ledger.say(f"{self.backend}: {item.key} is left out ({_short(error)})")
+                raise Unpublishable(_short(error)) from None
             except Exception as error:
                 traceback.print_exc()
                 self.ledger.say(f"{self.backend}: {_short(error)}; training goes on, trying again")
@@ -474,7 +500,8 @@ class Publisher:
         elif item.kind == "trace":
             tracker.log_trace(item.step, item.wall, data["name"], self._file(data))
         elif item.kind == "table":
-            tracker.log_table(item.step, item.wall, data["name"], data["columns"], data["rows"])
+            tracker.log_table(item.step, item.wall, data["name"], data["columns"],
+                              [[from_json(cell) for cell in row] for row in data["rows"]])
         elif item.kind == "alert":
             tracker.alert(redact(data["title"]), redact(data["text"]), data.get("level", "warn"), item.step)
         elif item.kind == "artifact":

@@ -145,8 +145,8 @@ class WandbTracker(Tracker):
 
     def log_table(self, step: int, wall: float, name: str, columns: Sequence[str], rows: Sequence[Sequence]) -> None:
         import wandb
-        self._log({_media_name(name): wandb.Table(columns=list(columns), data=[list(row) for row in rows]), "step": step},
-                  wall)
+        self._log({_media_name(name): wandb.Table(columns=list(columns), data=[list(row) for row in rows],
+                                                  allow_mixed_types=True), "step": step}, wall)
 
     def log_trace(self, step: int, wall: float, name: str, path: Path) -> None:
         columns, rows = trajectory_table(path)
