@@ -111,8 +111,8 @@ class Source:
         return time.time()
 
     def in_order(self) -> list[Item]:
-        """What is pending, as it happened; the same in every replay."""
-        return sorted(self.pending.values(), key=lambda item: item.wall)
+        """What is pending, as it happened (the same in every replay); artifacts last, so that no row waits for an upload."""
+        return sorted(self.pending.values(), key=lambda item: (item.kind == "artifact", item.wall))
 
     def mark_sent(self, keys: list[str]) -> None:
         self.sent.update(keys)

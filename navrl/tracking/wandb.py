@@ -65,6 +65,9 @@ class WandbTracker(Tracker):
         mode, why = choose_mode(settings.get("wandb_mode"), settings.get("wandb_proxy"))
         if why:
             self.say(f"wandb: {why}; {SYNC_HINT.format(run.run_dir)}")
+        if settings.get("wandb_proxy"):       # W&B's settings alone do not reach its public API; this process is W&B's only
+            for variable in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+                os.environ[variable] = settings["wandb_proxy"]
         strict = settings.get("privacy") == "strict"
         self.local = mode == "offline"
         live = run.training_pid is not None   # else what this machine is and does says nothing about the run
