@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from navrl.checkpoint import CheckpointError, CheckpointStore
 from navrl.config import KEYS, Config, Loaded, kind_of, resume_faults
 from navrl.faults import ConfigError, Fault, redact
 from navrl.naming import names, safe_directory
+from navrl.tracking.hub import refuse_taken_run_id
 from navrl.tracking.record import LocalRecord, RecordError
 from runners.on_policy import OnPolicyRunner
 from runners.setup import describe_task
@@ -53,6 +55,11 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
         else:
             name = names(loaded)
             directories = [safe_directory(part) for part in (name.project, name.group, name.experiment_name)]
+            run_id = os.environ.get("WANDB_RUN_ID")
+            if run_id and "wandb" in loaded.config.trackers:
+                root = Path(loaded.config.run_dir).expanduser().absolute()
+                resumed = root.joinpath(*directories) if loaded.config.if_exists == "resume" else None
+                refuse_taken_run_id(root, run_id, own=resumed)
             opened.record = LocalRecord.create(
                 loaded.config.run_dir, *directories, if_exists=loaded.config.if_exists, admit=admit
             )

@@ -60,7 +60,8 @@ def _make(config: Config, backend: str, settings: dict[str, Any], copies: int, d
             worker_timeout=config.worker_timeout,
         )
     except TaskError as error:
-        raise ConfigError([Fault(error.key or "env_id", str(error))]) from error
+        key = error.key or "env_id"
+        raise ConfigError([Fault(key, str(error).removeprefix(f"{key}: "))]) from error
 
 
 def check_networks(config: Config, spec: TaskSpec) -> None:

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from navrl.faults import ConfigError, Fault  # noqa: E402
+from navrl.pipes import settle_output  # noqa: E402
+from navrl.tracking.record import write_json  # noqa: E402
+
+if TYPE_CHECKING:  # imported late: --help is fast
+    from envs.base import BatchEnv
+    from navrl.config import Config
+    from navrl.metrics.trajectories import Trajectories
 
 FIRST_EPISODES = 4  # drawn by --render
 
@@ -56,63 +63,100 @@ def evaluate_main(argv: list[str]) -> int:
 
     import torch
 
-    from envs.mpe.controllers import make_controller
-    from envs.registry import validate_settings
-    from envs.seeding import FINAL, stream_seed
+    from envs.base import EnvironmentFault
+    from envs.registry import TASKS
     from navrl.animation import write_animation
-    from navrl.config import TASK_SETTINGS, load
     from runners import report
-    from runners.evaluation import evaluate
-    from runners.loading import config_of, read_checkpoint
-    from runners.policies import ControllerPolicy, LearnedPolicy
-    from runners.setup import make_algorithm, make_evaluation_env
+    from runners.setup import make_evaluation_env
 
     torch.set_num_threads(1)
     for path in (options.json, options.csv, options.render):
         if path and not os.access(Path(path).absolute().parent, os.W_OK):
             raise ConfigError([Fault("output", f"{path}: its directory is not there or cannot be written")])
-    given = load(settings, {}, validate_settings)
-    other = [key for key, source in given.sources.items() if source == "cli" and key not in (*TASK_SETTINGS, "env_id")]
-    if other:
-        raise ConfigError([Fault(key, "is no setting of a task; an evaluation takes task settings only") for key in other])
-    changed = {key: getattr(given.config, key) for key, source in given.sources.items() if source == "cli"}
-
-    if options.policy:
-        config, state = given.config, None
-    else:
-        state, _ = read_checkpoint(options.checkpoint, options.which)
-        config = config_of(state, changed)
+    config, state = _configure(options, settings)
+    if options.backend == "batched" and not (config.env_id in TASKS and TASKS[config.env_id].batched):
+        raise ConfigError([Fault("backend", f"batched has no version of {config.env_id}; use mpe2 or pettingzoo")])
     env = make_evaluation_env(config, torch.device("cpu"), options.episodes, original=options.backend != "batched")
     try:
-        if options.policy:
-            policy = ControllerPolicy(make_controller(options.policy, env.spec, options.seed))
-        else:
-            algorithm = make_algorithm(config, env.spec, torch.device("cpu"))
-            try:
-                algorithm.load_policy(state["runner"]["algorithm"])
-            except (RuntimeError, KeyError) as error:
-                message = f"its network does not fit this task: {str(error).splitlines()[0]}"
-                raise ConfigError([Fault("checkpoint", message)]) from error
-            generator = torch.Generator().manual_seed(options.seed) if options.sampled else None
-            policy = LearnedPolicy(algorithm, generator)
-        trajectories = evaluate(policy, env, options.episodes, stream_seed(options.seed, FINAL))
+        if options.render and env.spec.geometry is None:
+            raise ConfigError([Fault("render", f"{config.env_id} does not say where its agents are")])
+        trajectories = _play(options, config, state, env)
         values, summary = report.per_episode(trajectories, env.spec), report.summary(trajectories, env.spec)
+    except EnvironmentFault as fault:
+        print(f"{type(fault).__name__}: {fault}", file=sys.stderr)
+        return 1
     finally:
         env.close()
     print("\n".join(report.table({options.policy or options.which: summary})))
     if options.json:
-        Path(options.json).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        write_json(options.json, summary)
     if options.csv:
         with open(options.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["episode", *values])
             writer.writerows([i, *row] for i, row in enumerate(zip(*(v.tolist() for v in values.values()))))
     if options.render:
-        if trajectories.agent_pos is None:
-            raise ConfigError([Fault("render", f"{config.env_id} does not say where its agents are")])
         write_animation(trajectories.episodes(range(min(FIRST_EPISODES, options.episodes))), options.render)
         print(f"animation {options.render}")
     return 0
+
+
+def _configure(options: argparse.Namespace, settings: list[str]) -> tuple[Config, dict[str, Any] | None]:
+    """The configuration to evaluate under and, with --checkpoint, the checkpoint. Raises ConfigError."""
+    from pydantic import ValidationError
+
+    from envs.registry import validate_settings
+    from navrl.config import TASK_SETTINGS, load
+    from runners.loading import config_of, read_checkpoint
+
+    if options.policy:
+        if not any(word.split("=")[0] == "--env_id" for word in settings):
+            settings = [*settings, "--env_id", "simple_spread"]
+        given = load([*settings, "--env_backend", options.backend], {}, validate_settings)
+    else:
+        given = load(settings, {})  # whether the checkpoint's task takes them is known once it is made
+    taken = (*TASK_SETTINGS, *(("env_id", "env_backend") if options.policy else ()))
+    other = [key for key, source in given.sources.items() if source == "cli" and key not in taken]
+    if other:
+        raise ConfigError([Fault(key, "an evaluation takes settings of the task only") for key in other])
+    if options.policy:
+        return given.config, None
+    state, path = read_checkpoint(options.checkpoint, options.which)
+    changed = {key: getattr(given.config, key) for key, source in given.sources.items() if source == "cli"}
+    try:
+        return config_of(state, changed), state
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"])) or "configuration"
+        raise ConfigError([Fault("checkpoint", f"{path}: its {where} cannot be used: {problem['msg']}")]) from error
+
+
+def _play(options: argparse.Namespace, config: Config, state: dict[str, Any] | None, env: BatchEnv) -> Trajectories:
+    """The episodes, by the policy that was asked for. Raises ConfigError where it does not fit the task."""
+    import torch
+
+    from envs.base import TaskError
+    from envs.mpe.controllers import make_controller
+    from envs.seeding import FINAL, stream_seed
+    from runners.evaluation import evaluate
+    from runners.policies import ControllerPolicy, LearnedPolicy
+    from runners.setup import make_algorithm
+
+    if state is None:
+        try:
+            policy = ControllerPolicy(make_controller(options.policy, env.spec, options.seed))
+        except TaskError as error:
+            raise ConfigError([Fault("policy", str(error).removeprefix("policy: "))]) from error
+    else:
+        algorithm = make_algorithm(config, env.spec, torch.device("cpu"))
+        try:
+            algorithm.load_policy(state["runner"]["algorithm"])
+        except (RuntimeError, KeyError) as error:
+            message = f"its network does not fit this task: {' '.join(str(error).split())}"
+            raise ConfigError([Fault("checkpoint", message)]) from error
+        generator = torch.Generator().manual_seed(options.seed) if options.sampled else None
+        policy = LearnedPolicy(algorithm, generator)
+    return evaluate(policy, env, options.episodes, stream_seed(options.seed, FINAL))
 
 
 def main(argv: list[str]) -> int:
@@ -121,7 +165,12 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    settle_output()
+    sys.exit(code)

@@ -1,0 +1,148 @@
+"""However a run ends, it ends with the right code, status and last line, and its last good checkpoint can be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from whole_runs import program, resume, rows, run_dirs, summary, tiny_argv, train
+
+from navrl.checkpoint import CheckpointStore
+from navrl.tracking.record import is_alive, read_summary
+from runners.on_policy import OnPolicyRunner
+from runners.stopping import StopRequest
+
+pytestmark = pytest.mark.usefixtures("no_code_copy")
+
+FLAGS = ("--total_env_steps", "1600", "--checkpoint_interval", "2")
+LONG = ("--total_env_steps", "100000000", "--checkpoint_interval", "1000000", "--eval_interval", "1000000")
+
+
+def wait_for_rows(root: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for path in root.rglob("metrics.jsonl"):
+            if len(path.read_text().splitlines()) >= count:
+                return
+        time.sleep(0.02)
+    raise AssertionError("the run does not get going")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 138)])
+def test_a_signal_ends_the_run_after_a_checkpoint(name: str, code: int, tmp_path: Path) -> None:
+    process = program(tiny_argv(tmp_path, *LONG))
+    wait_for_rows(tmp_path, 3)
+    os.kill(process.pid, getattr(signal, name))
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert err.splitlines()[-1] == f"stopped by {name}" and "Traceback" not in out + err
+    (run_dir,) = run_dirs(tmp_path)
+    about = summary(run_dir)
+    assert (about["status"], about["exit_code"]) == ("interrupted", code)
+    state, path, problems = CheckpointStore(run_dir / "checkpoints").newest()
+    assert problems == [] and about["last"] == {"step": state["runner"]["env_steps"], "checkpoint": f"checkpoints/{path.name}"}
+    assert rows(run_dir)[-1]["step"] == state["runner"]["env_steps"]
+    assert not is_alive(run_dir)
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    # its first iteration takes half a minute, which nothing but the second signal ends sooner
+    process = program(tiny_argv(tmp_path, *LONG, "--rollout_length", "100000", "--num_envs", "1"))
+    wait_for_rows(tmp_path, 0)
+    time.sleep(1)
+    os.kill(process.pid, signal.SIGTERM)
+    time.sleep(0.3)
+    assert process.poll() is None, "the first signal waits for the iteration"
+    began = time.monotonic()
+    os.kill(process.pid, signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130 and time.monotonic() - began < 5
+    (run_dir,) = run_dirs(tmp_path)
+    assert not is_alive(run_dir) and read_summary(run_dir)["status"] == "crashed"
+
+
+def test_handlers_are_put_back(tmp_path: Path) -> None:
+    before = [signal.getsignal(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGUSR1")]
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.requested and stop.exit_code == 138 and stop.name == "SIGUSR1"
+    assert before == [signal.getsignal(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGUSR1")]
+
+
+def test_an_exception_fails_the_run_with_its_reason_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collect = OnPolicyRunner.collect
+
+    def broken(self: OnPolicyRunner) -> None:
+        if self.iteration == 3:
+            raise ZeroDivisionError("a bug of ours")
+        collect(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OnPolicyRunner, "collect", broken)
+        failed = train(tmp_path, *FLAGS)
+    assert failed.code == 1 and failed.err.splitlines()[-1] == "ZeroDivisionError: a bug of ours"
+    assert "Traceback" in failed.err, "a bug of ours shows where it is"
+    about = summary(failed.run_dir)
+    assert (about["status"], about["exit_code"], about["reason"]) == ("failed", 1, "ZeroDivisionError: a bug of ours")
+    assert "Traceback" in (failed.run_dir / "console.log").read_text()
+    assert [row["step"] for row in rows(failed.run_dir)] == [0, 400, 800, 1200]
+    assert CheckpointStore(failed.run_dir / "checkpoints").newest()[0]["runner"]["iteration"] in (2, 3)
+    assert resume(failed.run_dir).code == 0
+
+
+def test_a_reward_that_is_not_a_number_stops_by_name(tmp_path: Path) -> None:
+    flags = ("--env_id", "pettingzoo:toy_tasks:nan_in_third_iteration", "--network", "mlp", *FLAGS)
+    failed = train(tmp_path, *flags)
+    assert failed.code == 1 and "Traceback" not in failed.err
+    last = failed.err.splitlines()[-1]
+    assert last.startswith("EnvironmentFault: ") and "reward" in last and "agent_1" in last and "step 3" in last
+    about = summary(failed.run_dir)
+    assert about["status"] == "failed" and about["reason"] == last
+    assert CheckpointStore(failed.run_dir / "checkpoints").newest()[0]["runner"]["iteration"] >= 2
+
+
+def test_a_loss_that_is_not_finite_stops_by_name_and_is_recorded(tmp_path: Path, monkeypatch) -> None:
+    from navrl.algorithms.mappo import MAPPO
+
+    step = MAPPO.step
+
+    def poisoned(self: MAPPO, part, entropy_coef: float):
+        if self.optimiser.state and self.poison > 20:
+            part["returns"] = part["returns"] * float("nan")
+        self.poison += 1
+        return step(self, part, entropy_coef)
+
+    monkeypatch.setattr(MAPPO, "poison", 0, raising=False)
+    monkeypatch.setattr(MAPPO, "step", poisoned)
+    failed = train(tmp_path, *FLAGS)
+    assert failed.code == 1 and "Traceback" not in failed.err
+    assert failed.err.splitlines()[-1].startswith("NonFiniteError: train/value_loss is not finite")
+    last = json.loads((failed.run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["train/value_loss"] == "NaN" and last["step"] == 1200
+    assert "non_finite" in (failed.run_dir / "console.log").read_text()
+    state = CheckpointStore(failed.run_dir / "checkpoints").newest()[0]
+    assert state["runner"]["env_steps"] <= 800
+    assert all(value.isfinite().all() for value in state["runner"]["algorithm"]["critic"].values())
+
+
+@pytest.mark.parametrize("name", ["observation", "reward", "log-probability"])
+def test_a_rollout_that_is_not_finite_is_not_learned_from(name: str, tmp_path: Path, monkeypatch) -> None:
+    collect = OnPolicyRunner.collect
+
+    def poisoned(self: OnPolicyRunner) -> None:
+        collect(self)
+        if self.iteration == 2:
+            tensor = {"observation": self.rollout.obs, "reward": self.rollout.rewards,
+                      "log-probability": self.rollout.log_probs}[name]  # fmt: skip
+            tensor[7, 3, 1] = float("inf")
+
+    monkeypatch.setattr(OnPolicyRunner, "collect", poisoned)
+    failed = train(tmp_path, *FLAGS)
+    last = failed.err.splitlines()[-1]
+    assert failed.code == 1 and last.startswith(f"NonFiniteError: {name} [step, env, agent")
+    assert "first inf at [7, 3, 1" in last and "mean" in last
+    assert CheckpointStore(failed.run_dir / "checkpoints").newest()[0]["runner"]["iteration"] == 2

@@ -1,0 +1,69 @@
+"""Small PettingZoo tasks to train on: one that can be solved, one of several roles, one that breaks late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from toy_envs import Counter
+
+
+class Guess(Counter):
+    """Each agent sees a number from 0 to 3, another at every step, and is paid 1 for naming it: at best 5 an episode."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.rng = np.random.default_rng(seed)
+        self.told = dict.fromkeys(self.possible_agents, 0)
+        return super().reset(seed, options)
+
+    def observe(self, agent: str, action: float) -> Any:
+        self.told[agent] = int(self.rng.integers(4))
+        return np.eye(4, dtype=np.float32)[self.told[agent]]
+
+    def step(self, actions: dict[str, Any]) -> tuple[Any, ...]:
+        self.asked = dict(self.told)
+        return super().step(actions)
+
+    def reward(self, agent: str, action: Any) -> float:
+        return float(int(action) == self.asked[agent])
+
+
+def guess() -> Guess:
+    agents = ("agent_0", "agent_1")
+    return Guess(agents, observations={a: Box(0, 1, (4,), np.float32) for a in agents})
+
+
+def hunters_and_prey() -> Counter:
+    """Two hunters are paid 1 a step, the prey -10, whatever they do; the prey has fewer actions and sees less."""
+
+    class Roles(Counter):
+        def reward(self, agent: str, action: Any) -> float:
+            return -10.0 if agent.startswith("prey") else 1.0
+
+        def observe(self, agent: str, action: float) -> Any:
+            return super().observe(agent, action)[: 2 if agent.startswith("prey") else 3]
+
+    agents = ("hunter_0", "hunter_1", "prey_0")
+    return Roles(
+        agents,
+        observations={a: Box(-np.inf, np.inf, (2 if a == "prey_0" else 3,), np.float32) for a in agents},
+        actions={a: Discrete(2 if a == "prey_0" else 4) for a in agents},
+    )
+
+
+def nan_in_third_iteration() -> Counter:
+    """A reward that is not a number, at step 3 of the 12th episode (5 episodes in 25 steps)."""
+
+    class Late(Counter):
+        episode = 0
+
+        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+            self.episode += 1
+            return super().reset(seed, options)
+
+        def reward(self, agent: str, action: Any) -> float:
+            bad = self.episode == 12 and self.count == 3 and agent == "agent_1"
+            return float("nan") if bad else super().reward(agent, action)
+
+    return Late()
