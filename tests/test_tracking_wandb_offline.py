@@ -153,8 +153,9 @@ def test_without_wandb_the_run_goes_on_and_says_so(tmp_path):
     assert len(read_rows(result["run_dir"])) == 5 and read_summary(result["run_dir"])["status"] == "finished"
 
 
-def test_disabled_starts_nothing(tmp_path):
-    result = tracking_run.run(tracking_run.environment(tmp_path / "home"), root=tmp_path / "runs", rows=5, mode="disabled")
+@pytest.mark.parametrize("how", [{"mode": "disabled"}, {"settings": {"log_wandb": False}}])
+def test_disabled_starts_nothing(tmp_path, how):
+    result = tracking_run.run(tracking_run.environment(tmp_path / "home"), root=tmp_path / "runs", rows=5, **how)
     assert result["lines"] == [] and not (result["run_dir"] / "tracking" / "wandb").exists()
 
 

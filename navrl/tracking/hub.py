@@ -49,7 +49,7 @@ class TrackerHub:
         loggers = [settings.get("logger")] if isinstance(settings.get("logger"), str) else list(settings.get("logger") or ())
         if settings.get("log_wandb"):
             loggers.append("wandb")
-        if settings.get("wandb_mode") == "disabled":
+        if settings.get("log_wandb") is False or settings.get("wandb_mode") == "disabled":
             loggers = [name for name in loggers if name != "wandb"]
         if settings.get("swanlab_mode") == "disabled":
             loggers = [name for name in loggers if name != "swanlab"]
