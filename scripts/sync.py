@@ -1,6 +1,7 @@
 """Publish runs from their local records: `python scripts/sync.py RUN_DIR... --to wandb`.
 
-Sends what is still owed, from wherever the run directory is now, to a tracker that may be chosen only now. Twice is once.
+Sends what is still owed, from wherever the run directory is now, to a tracker that may be chosen only now.
+Twice is once.
 """
 from __future__ import annotations
 

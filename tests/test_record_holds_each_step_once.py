@@ -1,4 +1,5 @@
 """The local record: one strict-JSON row a step, append-only, cut atomically on resume."""
+
 from __future__ import annotations
 
 import json
@@ -7,13 +8,22 @@ import math
 import numpy as np
 import pytest
 
-from navrl.tracking.record import (LocalRecord, RecordClash, RecordError, RunExists, RunLocked, read_events, read_rows,
-                                   read_summary)
+from navrl.tracking.record import (
+    LocalRecord,
+    RecordClash,
+    RecordError,
+    RunExists,
+    RunLocked,
+    read_events,
+    read_rows,
+    read_summary,
+)
 
 
 def strict(path):
     def refuse(name):
         raise AssertionError(f"{name} is not strict JSON")
+
     return [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
 
 
@@ -59,10 +69,19 @@ def test_a_lower_step_that_is_new_is_not_dropped(record):
 
 
 def test_non_finite_values_are_strings_and_come_back_as_numbers(record):
-    record.log(np.int64(1), {"a": np.nan, "b": np.inf, "c": -math.inf, "d": np.float16(0.5), "e": np.bool_(True), "f": 2**80})
+    record.log(
+        np.int64(1), {"a": np.nan, "b": np.inf, "c": -math.inf, "d": np.float16(0.5), "e": np.bool_(True), "f": 2**80}
+    )
     record.flush()
     (row,) = strict(record.run_dir / "metrics.jsonl")
-    assert (row["a"], row["b"], row["c"], row["d"], row["e"], row["f"]) == ("NaN", "Infinity", "-Infinity", 0.5, 1, 2.0**80)
+    assert (row["a"], row["b"], row["c"], row["d"], row["e"], row["f"]) == (
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        0.5,
+        1,
+        2.0**80,
+    )
     (back,) = read_rows(record.run_dir)
     assert math.isnan(back["a"]) and back["b"] == math.inf and back["c"] == -math.inf
 
@@ -110,7 +129,7 @@ def test_a_cut_that_was_interrupted_is_not_kept_twice(tmp_path):
     again = LocalRecord.open(record.run_dir)
     again.truncate_after(3)
     again.close()
-    (record.run_dir / "metrics.jsonl").write_text(whole)          # as if the second rename had not happened
+    (record.run_dir / "metrics.jsonl").write_text(whole)  # as if the second rename had not happened
     third = LocalRecord.open(record.run_dir)
     assert third.truncate_after(3) == 2
     third.close()

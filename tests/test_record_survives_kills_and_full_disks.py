@@ -1,4 +1,5 @@
 """The record under kill -9, concurrency, a full disk and a directory that vanishes."""
+
 from __future__ import annotations
 
 import json
@@ -34,7 +35,9 @@ for step in range(first, first + 10**7):
 
 
 def writer(*arguments):
-    return subprocess.Popen([sys.executable, "-c", WRITER, str(ROOT), *map(str, arguments)], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(ROOT), *map(str, arguments)], stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_twenty_kills_at_random_moments_lose_nothing_that_was_flushed(tmp_path):
@@ -59,13 +62,21 @@ def test_twenty_kills_at_random_moments_lose_nothing_that_was_flushed(tmp_path):
 
 def test_twenty_processes_at_one_moment_get_twenty_directories(tmp_path):
     gate = tmp_path / "gate"
-    code = ("import sys, time, pathlib\nsys.path.insert(0, sys.argv[1])\nfrom navrl.tracking.record import LocalRecord\n"
-            "gate = pathlib.Path(sys.argv[3])\n"
-            "while not gate.exists(): time.sleep(0.001)\n"
-            "record = LocalRecord.create(sys.argv[2], 'p', 'g', 'run')\nrecord.log(1, {'x': 1})\nrecord.close()\n"
-            "print(record.run_dir, record.uid)")
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(ROOT), str(tmp_path / "runs"), str(gate)],
-                                  stdout=subprocess.PIPE, text=True) for _ in range(20)]
+    code = (
+        "import sys, time, pathlib\nsys.path.insert(0, sys.argv[1])\nfrom navrl.tracking.record import LocalRecord\n"
+        "gate = pathlib.Path(sys.argv[3])\n"
+        "while not gate.exists(): time.sleep(0.001)\n"
+        "record = LocalRecord.create(sys.argv[2], 'p', 'g', 'run')\nrecord.log(1, {'x': 1})\nrecord.close()\n"
+        "print(record.run_dir, record.uid)"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(ROOT), str(tmp_path / "runs"), str(gate)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(20)
+    ]
     time.sleep(1)
     gate.touch()
     lines = [process.communicate(timeout=30)[0].split() for process in processes]
@@ -93,7 +104,7 @@ def test_a_forked_worker_that_outlives_the_run_holds_no_lock(tmp_path):
     child = os.fork()
     if child == 0:
         os.close(write)
-        os.read(read, 1)                      # until the parent says so
+        os.read(read, 1)  # until the parent says so
         os._exit(0)
     try:
         assert is_alive(record.run_dir)
@@ -129,7 +140,9 @@ print(json.dumps({"run_dir": str(record.run_dir), "said": said, "full": [was_ful
 
 
 def test_a_full_disk_warns_once_and_rows_follow_when_there_is_space(tmp_path):
-    done = subprocess.run([sys.executable, "-c", FULL, str(ROOT), str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(ROOT), str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["full"] == [False, True, False]

@@ -1,4 +1,5 @@
 """Values become plain numbers once, for every tracker; secrets become ***."""
+
 from __future__ import annotations
 
 import json
@@ -18,11 +19,28 @@ from navrl.tracking.convert import from_json, json_ready, plain, scalars
 from navrl.tracking.redact import redact, redact_all
 
 
-@pytest.mark.parametrize("value, expected", [
-    (np.float32(0.5), 0.5), (np.float16(1.5), 1.5), (np.int64(7), 7), (np.bool_(True), 1), (True, 1), (np.array(2.5), 2.5),
-    (torch.tensor(3.5), 3.5), (torch.tensor(2, dtype=torch.int32), 2), (torch.tensor(1.5, dtype=torch.bfloat16), 1.5),
-    (torch.tensor(0.25, requires_grad=True), 0.25), (torch.tensor(True), 1), (2**62, 2**62), (2**63, 2.0**63),
-    (10**400, math.inf), (Decimal("0.5"), 0.5), (Fraction(1, 4), 0.25), (np.longdouble(0.5), 0.5)])
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (np.float32(0.5), 0.5),
+        (np.float16(1.5), 1.5),
+        (np.int64(7), 7),
+        (np.bool_(True), 1),
+        (True, 1),
+        (np.array(2.5), 2.5),
+        (torch.tensor(3.5), 3.5),
+        (torch.tensor(2, dtype=torch.int32), 2),
+        (torch.tensor(1.5, dtype=torch.bfloat16), 1.5),
+        (torch.tensor(0.25, requires_grad=True), 0.25),
+        (torch.tensor(True), 1),
+        (2**62, 2**62),
+        (2**63, 2.0**63),
+        (10**400, math.inf),
+        (Decimal("0.5"), 0.5),
+        (Fraction(1, 4), 0.25),
+        (np.longdouble(0.5), 0.5),
+    ],
+)
 def test_numbers_of_every_kind_become_int_or_float(value, expected):
     got = plain(value)
     assert got == expected and type(got) in (int, float)
@@ -36,29 +54,50 @@ def test_non_finite_numbers_keep_their_kind():
 
 
 def test_short_vectors_become_curves_and_the_rest_is_named():
-    curves, refused = scalars({"v": torch.arange(2), "l": (1, 2.5), "m": np.zeros((2, 2)), "big": np.zeros(17), "s": "x",
-                               "n": None, "o": object(), "c": 1j, "meta": torch.empty(1, device="meta")})
+    curves, refused = scalars(
+        {
+            "v": torch.arange(2),
+            "l": (1, 2.5),
+            "m": np.zeros((2, 2)),
+            "big": np.zeros(17),
+            "s": "x",
+            "n": None,
+            "o": object(),
+            "c": 1j,
+            "meta": torch.empty(1, device="meta"),
+        }
+    )
     assert curves == {"v_0": 0, "v_1": 1, "l_0": 1, "l_1": 2.5}
     assert set(refused) == {"m", "big", "s", "o", "c", "meta"}
 
 
 def test_anything_is_strict_json():
-    value = {"path": Path("/a"), "set": {2, 1}, "nested": [np.float32(1), {"x": float("nan")}], "flag": False, 3: object}
+    value = {
+        "path": Path("/a"),
+        "set": {2, 1},
+        "nested": [np.float32(1), {"x": float("nan")}],
+        "flag": False,
+        3: object,
+    }
     json.dumps(json_ready(value), allow_nan=False)
     assert json_ready(value)["flag"] is False and json_ready(value)["set"] == [1, 2]
 
 
 def test_tracking_imports_neither_torch_nor_a_tracker():
-    code = ("import sys; import navrl.tracking.hub, navrl.tracking.publish; "
-            "print([m for m in ('torch', 'wandb', 'tensorboard', 'envs') if m in sys.modules])")
+    code = (
+        "import sys; import navrl.tracking.hub, navrl.tracking.publish; "
+        "print([m for m in ('torch', 'wandb', 'tensorboard', 'envs') if m in sys.modules])"
+    )
     root = Path(__file__).resolve().parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip() == "[]"
 
 
 def test_secrets_are_hidden_in_text(monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "s3cretvalue")
-    text = redact("key s3cretvalue, http://user:pa55@proxy:8080/x, --wandb_api_key 0123456789abcdef0123, api_key: "
-                  "'ffff0000ffff0000', lr 5e-4, https://host/path@v1")
+    text = redact(
+        "key s3cretvalue, http://user:pa55@proxy:8080/x, --wandb_api_key 0123456789abcdef0123, api_key: "
+        "'ffff0000ffff0000', lr 5e-4, https://host/path@v1"
+    )
     assert "s3cretvalue" not in text and "pa55" not in text and "0123456789abcdef0123" not in text
     assert "ffff0000ffff0000" not in text
     assert "http://***@proxy:8080/x" in text and "lr 5e-4" in text and "https://host/path@v1" in text
@@ -77,8 +116,11 @@ def test_code_snapshot_holds_tracked_files_and_the_diff_without_secrets(tmp_path
     run_dir.mkdir()
 
     def git(*arguments):
-        subprocess.run(["git", "-C", str(repository), "-c", "user.name=n", "-c", "user.email=e@example.org", *arguments],
-                       check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", str(repository), "-c", "user.name=n", "-c", "user.email=e@example.org", *arguments],
+            check=True,
+            capture_output=True,
+        )
 
     git("init", "-q")
     (repository / "a.py").write_text("x = 1\n")

@@ -1,4 +1,5 @@
 """A server that refuses, hangs, fails or goes away: training starts and ends in time, and sync brings what is owed."""
+
 from __future__ import annotations
 
 import json
@@ -12,7 +13,7 @@ from wandb_stand_in import KEY, StandIn, free_port
 from navrl.tracking.record import read_rows, read_summary
 
 pytest.importorskip("wandb")
-PATIENCE = 3.0          # tracker_timeout of these runs, seconds
+PATIENCE = 3.0  # tracker_timeout of these runs, seconds
 
 
 @pytest.fixture
@@ -28,8 +29,9 @@ def whole(result, rows):
     assert result["started"] < 5 and result["slowest"] < 1
 
 
-@pytest.mark.parametrize("fault, mode", [("hang", "auto"), ("500", "auto"), ("hang", "online"), ("500", "online"),
-                                         ("401", "online")])
+@pytest.mark.parametrize(
+    "fault, mode", [("hang", "auto"), ("500", "auto"), ("hang", "online"), ("500", "online"), ("401", "online")]
+)
 def test_a_server_that_is_broken_at_the_start(tmp_path, server, fault, mode):
     server.fault(fault)
     env = tracking_run.environment(tmp_path / "home", **server.variables)
@@ -46,7 +48,9 @@ def test_a_server_that_is_broken_at_the_start(tmp_path, server, fault, mode):
 
 
 def test_nobody_listens_at_all(tmp_path):
-    env = tracking_run.environment(tmp_path / "home", WANDB_BASE_URL=f"http://127.0.0.1:{free_port()}", WANDB_API_KEY=KEY)
+    env = tracking_run.environment(
+        tmp_path / "home", WANDB_BASE_URL=f"http://127.0.0.1:{free_port()}", WANDB_API_KEY=KEY
+    )
     result = tracking_run.run(env, root=tmp_path / "runs", rows=30, logger=["console", "wandb"])
     whole(result, 30)
     assert "does not answer" in result["out"] and "30 rows are kept offline" in result["lines"][0]
@@ -71,7 +75,9 @@ def test_a_server_that_fails_for_a_while_gets_everything(tmp_path, server):
 
 def test_a_server_that_hangs_at_the_end_is_left_in_time_and_caught_up(tmp_path, server):
     env = tracking_run.environment(tmp_path / "home", **server.variables)
-    process = tracking_run.start(env, root=tmp_path / "runs", rows=150, pause=0.02, settings={"tracker_timeout": PATIENCE})
+    process = tracking_run.start(
+        env, root=tmp_path / "runs", rows=150, pause=0.02, settings={"tracker_timeout": PATIENCE}
+    )
     run_dir = Path(json.loads(process.stdout.readline())["run_dir"])
     deadline = time.monotonic() + 30
     while not server.dump()["runs"] and time.monotonic() < deadline:

@@ -1,4 +1,5 @@
 """The publisher: every item once, the last attempt's values, retries, and what a backend cannot take."""
+
 from __future__ import annotations
 
 import json
@@ -77,9 +78,16 @@ def test_after_a_resume_only_new_steps_follow_and_unsent_ones_have_the_last_valu
         record.log(step, {"x": -step})
     record.close()
     assert Publisher(finished, "paper").run() == EXIT_OK
-    assert [item[1:] for item in paper.got if item[0] == "row"] == [(1, 10), (2, 20), (3, 30), (4, -4), (5, -5), (6, -6),
-                                                                  (7, -7)]
-    assert not [item for item in paper.got if item[0] == "artifact"]      # it came after the checkpoint and was never sent
+    assert [item[1:] for item in paper.got if item[0] == "row"] == [
+        (1, 10),
+        (2, 20),
+        (3, 30),
+        (4, -4),
+        (5, -5),
+        (6, -6),
+        (7, -7),
+    ]
+    assert not [item for item in paper.got if item[0] == "artifact"]  # it came after the checkpoint and was never sent
     record = LocalRecord.open(finished)
     record.truncate_after(6)
     for step in range(7, 10):
@@ -87,7 +95,7 @@ def test_after_a_resume_only_new_steps_follow_and_unsent_ones_have_the_last_valu
     record.close()
     paper.got.clear()
     assert Publisher(finished, "paper").run() == EXIT_OK
-    assert steps(paper) == [8, 9]                                          # 7 was published before the cut
+    assert steps(paper) == [8, 9]  # 7 was published before the cut
 
 
 def test_what_a_backend_lost_is_sent_again_and_what_another_copy_sent_is_not(paper, finished):
@@ -121,6 +129,7 @@ def test_a_backend_that_keeps_failing_is_set_aside_and_the_rest_is_owed(paper, f
 def test_a_backend_that_cannot_serve_says_why(paper, finished, monkeypatch, capsys):
     def start(self, run):
         raise TrackerUnavailable("not installed; pip install it")
+
     monkeypatch.setattr(Paper, "start", start)
     assert Publisher(finished, "paper").run() == EXIT_UNAVAILABLE
     assert "paper: not installed; pip install it" in capsys.readouterr().out
@@ -129,6 +138,7 @@ def test_a_backend_that_cannot_serve_says_why(paper, finished, monkeypatch, caps
 def test_what_one_item_cannot_be_holds_up_no_other(paper, finished, monkeypatch, capsys):
     def log_artifact(self, path, aliases, metadata):
         raise TypeError("not like this")
+
     monkeypatch.setattr(Paper, "log_artifact", log_artifact)
     assert Publisher(finished, "paper").run() == EXIT_OK
     assert steps(paper) == [1, 2, 3, 4, 5] and "is left out (TypeError: not like this)" in capsys.readouterr().out
@@ -173,8 +183,19 @@ def test_an_artifact_that_changed_since_is_not_published(paper, finished, capsys
 
 def test_a_path_outside_the_run_is_not_published(paper, finished):
     with open(finished / "tracking" / "events.jsonl", "a") as file:
-        file.write(json.dumps({"event": "artifact", "wall": 0, "step": 1, "path": "../../../../etc/passwd", "aliases": [],
-                               "metadata": {}}) + "\n")
+        file.write(
+            json.dumps(
+                {
+                    "event": "artifact",
+                    "wall": 0,
+                    "step": 1,
+                    "path": "../../../../etc/passwd",
+                    "aliases": [],
+                    "metadata": {},
+                }
+            )
+            + "\n"
+        )
     assert Publisher(finished, "paper").run() == EXIT_OK
     assert [item[1] for item in paper.got if item[0] == "artifact"] == ["a.pt"]
 
@@ -186,8 +207,12 @@ def test_keep_artifacts(keep, sent):
 
 
 def test_the_default_tracker_refuses_what_it_does_not_have():
-    for call in (lambda t: t.log_media(0, 0, "n", None, None), lambda t: t.log_table(0, 0, "n", [], []),
-                 lambda t: t.log_trace(0, 0, "n", None), lambda t: t.log_artifact(None, [], {}),
-                 lambda t: t.alert("a", "b", "warn", 0)):
+    for call in (
+        lambda t: t.log_media(0, 0, "n", None, None),
+        lambda t: t.log_table(0, 0, "n", [], []),
+        lambda t: t.log_trace(0, 0, "n", None),
+        lambda t: t.log_artifact(None, [], {}),
+        lambda t: t.alert("a", "b", "warn", 0),
+    ):
         with pytest.raises(Unpublishable):
             call(Tracker())

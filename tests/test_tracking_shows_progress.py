@@ -1,4 +1,5 @@
 """A bar on a terminal, plain lines when piped, all lines in console.log; output that goes nowhere stops nothing."""
+
 from __future__ import annotations
 
 import os
@@ -17,7 +18,8 @@ sys.path.insert(0, sys.argv[1])
 from navrl.tracking.console import Console
 console = Console(1000, progress=True, keep=open(sys.argv[2], "a").write)
 for step in range(100, 1001, 100):
-    console.row(step, {"train/episode_reward_mean": -20.0, **({"eval/episode_reward": -9.5} if step % 500 == 0 else {})})
+    evaluated = {"eval/episode_reward": -9.5} if step % 500 == 0 else {}
+    console.row(step, {"train/episode_reward_mean": -20.0, **evaluated})
     time.sleep(0.12)
     if step == 500:
         console.say("a warning")
@@ -26,25 +28,34 @@ console.close()
 
 
 def test_piped_output_is_plain_lines_with_evaluations(tmp_path):
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(ROOT), str(tmp_path / "log")], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(ROOT), str(tmp_path / "log")], capture_output=True, text=True
+    )
     lines = done.stdout.splitlines()
     assert done.stderr == ""
-    assert [line.split(" · ")[0] for line in lines] == ["step 100 of 1,000 (10 %)", "step 500 of 1,000 (50 %)", "a warning",
-                                                      "step 1,000 of 1,000 (100 %)"]
-    assert re.fullmatch(r"step 500 of 1,000 \(50 %\) · [\d,]+ steps/s · eval reward -9.50 · reward -20.00 · 0:00:00 left",
-                        lines[1])
+    assert [line.split(" · ")[0] for line in lines] == [
+        "step 100 of 1,000 (10 %)",
+        "step 500 of 1,000 (50 %)",
+        "a warning",
+        "step 1,000 of 1,000 (100 %)",
+    ]
+    assert re.fullmatch(
+        r"step 500 of 1,000 \(50 %\) · [\d,]+ steps/s · eval reward -9.50 · reward -20.00 · 0:00:00 left", lines[1]
+    )
     assert (tmp_path / "log").read_text() == "".join(lines)
 
 
 def test_a_terminal_gets_a_bar_with_speed_reward_and_time_left(tmp_path):
     main, child = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(ROOT), str(tmp_path / "log")], stdout=child, stderr=child)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(ROOT), str(tmp_path / "log")], stdout=child, stderr=child
+    )
     os.close(child)
     shown = b""
     try:
         while part := os.read(main, 4096):
             shown += part
-    except OSError:                       # the terminal's other end is closed
+    except OSError:  # the terminal's other end is closed
         pass
     process.wait()
     os.close(main)
@@ -55,8 +66,11 @@ def test_a_terminal_gets_a_bar_with_speed_reward_and_time_left(tmp_path):
 
 
 def test_a_closed_pipe_stops_nothing(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM + "print('end', file=sys.stderr)", str(ROOT),
-                                str(tmp_path / "log")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + "print('end', file=sys.stderr)", str(ROOT), str(tmp_path / "log")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     process.stdout.close()
     assert process.stderr.read().startswith(b"end")
     process.wait()

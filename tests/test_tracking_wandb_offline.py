@@ -1,4 +1,5 @@
 """W&B offline: what its own reader finds in its own file is what the local record holds."""
+
 from __future__ import annotations
 
 import json
@@ -27,8 +28,9 @@ def same(a, b):
 def finished(tmp_path_factory):
     base = tmp_path_factory.mktemp("offline")
     env = tracking_run.environment(base / "home")
-    result = tracking_run.run(env, root=base / "runs", rows=60, mode="auto", logger=["console", "wandb", "tensorboard"],
-                              source_root=ROOT)
+    result = tracking_run.run(
+        env, root=base / "runs", rows=60, mode="auto", logger=["console", "wandb", "tensorboard"], source_root=ROOT
+    )
     return base, result, read_wandb.read_run(result["run_dir"])
 
 
@@ -37,8 +39,12 @@ def test_without_a_key_auto_is_offline_and_says_how_to_sync(finished):
     assert "no key is configured" in result["out"]
     assert f"python scripts/sync.py {result['run_dir']} --to wandb" in result["lines"][0]
     assert "60 rows are kept offline" in result["lines"][0]
-    assert read_summary(result["run_dir"])["trackers"]["wandb"] == {"state": "local", "rows": 60, "owed": 60,
-                                                                    "destination": "offline"}
+    assert read_summary(result["run_dir"])["trackers"]["wandb"] == {
+        "state": "local",
+        "rows": 60,
+        "owed": 60,
+        "destination": "offline",
+    }
 
 
 def test_every_row_is_there_with_every_value(finished):
@@ -62,7 +68,12 @@ def test_names_config_axis_and_exit_code(finished):
     _, _, run = finished
     about = run["run"]
     assert (about["project"], about["run_group"], about["job_type"], about["display_name"], about["tags"]) == (
-        "NAVRL", "group", "train", "mappo seed1", ["smoke"])
+        "NAVRL",
+        "group",
+        "train",
+        "mappo seed1",
+        ["smoke"],
+    )
     config = {key: value for key, value in run["config"].items() if not key.startswith("_")}
     assert config == {"lr": 5e-4, "seed": 1, "nothing": None, "sizes": [64, 64]}
     assert any(metric.get("glob_name") == "*" and metric.get("step_metric") == "step" for metric in run["metrics"])
@@ -121,13 +132,16 @@ def test_nothing_is_written_outside_the_run_and_nothing_stays_alive(finished):
 def test_training_is_neither_delayed_nor_slowed(finished):
     _, result, _ = finished
     assert result["started"] < 5
-    assert result["cost"] / 60 < 0.01          # seconds a row, with three backends
+    assert result["cost"] / 60 < 0.01  # seconds a row, with three backends
 
 
 def test_tensorboard_holds_the_same_rows(finished):
     _, result, _ = finished
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    events = EventAccumulator(str(result["run_dir"] / "tracking" / "tensorboard" / "events"), {"scalars": 0, "tensors": 0})
+
+    events = EventAccumulator(
+        str(result["run_dir"] / "tracking" / "tensorboard" / "events"), {"scalars": 0, "tensors": 0}
+    )
     events.Reload()
     for name in ("train/loss", "odd/inf", "odd/nan", "eval/episode_reward"):
         expected = [(row["step"], row[name]) for row in read_rows(result["run_dir"]) if name in row]
@@ -159,10 +173,17 @@ def test_disabled_starts_nothing(tmp_path, how):
     assert result["lines"] == [] and not (result["run_dir"] / "tracking" / "wandb").exists()
 
 
-@pytest.mark.parametrize("asked, environ, expected", [
-    ("auto", {}, "offline"), ("auto", {"WANDB_MODE": "online"}, "online"), ("auto", {"WANDB_MODE": "dryrun"}, "offline"),
-    ("offline", {"WANDB_MODE": "online"}, "offline"), ("online", {}, "online"),
-    ("auto", {"WANDB_API_KEY": "k", "WANDB_BASE_URL": "http://127.0.0.1:9"}, "offline")])
+@pytest.mark.parametrize(
+    "asked, environ, expected",
+    [
+        ("auto", {}, "offline"),
+        ("auto", {"WANDB_MODE": "online"}, "online"),
+        ("auto", {"WANDB_MODE": "dryrun"}, "offline"),
+        ("offline", {"WANDB_MODE": "online"}, "offline"),
+        ("online", {}, "online"),
+        ("auto", {"WANDB_API_KEY": "k", "WANDB_BASE_URL": "http://127.0.0.1:9"}, "offline"),
+    ],
+)
 def test_mode(asked, environ, expected, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert backend.choose_mode(asked, environ=environ)[0] == expected

@@ -1,4 +1,5 @@
 """W&B online against the stand-in server: every row once, artifacts byte for byte, whatever happened before."""
+
 from __future__ import annotations
 
 import json
@@ -39,11 +40,17 @@ def committed(server, run_dir):
     """{file name: sha256} of the model artifacts that the server holds for a run."""
     dump = server.dump()
     uid = json.loads((run_dir / "tracking" / "run.json").read_text())["uid"]
-    ids = [key for key, artifact in dump["artifacts"].items()
-           if artifact["run"] == uid and artifact["type"] == "model" and artifact["state"] == "COMMITTED"]
+    ids = [
+        key
+        for key, artifact in dump["artifacts"].items()
+        if artifact["run"] == uid and artifact["type"] == "model" and artifact["state"] == "COMMITTED"
+    ]
     prefix = "/_put/artifact/"
-    return {path.rsplit("/", 1)[1]: digest for path, digest in dump["sha256"].items()
-            if path.startswith(prefix) and path[len(prefix):].split("/")[0] in ids}
+    return {
+        path.rsplit("/", 1)[1]: digest
+        for path, digest in dump["sha256"].items()
+        if path.startswith(prefix) and path[len(prefix) :].split("/")[0] in ids
+    }
 
 
 def test_an_online_run_arrives_whole(tmp_path, server):
@@ -111,11 +118,16 @@ def test_a_resumed_run_continues_the_same_run_with_each_step_once(tmp_path, serv
     env = tracking_run.environment(tmp_path / "home", **server.variables)
     process = tracking_run.start(env, root=tmp_path / "runs", rows=40, end="hang")
     run_dir = Path(json.loads(process.stdout.readline())["run_dir"])
-    wait_for(lambda: len(read_rows(run_dir)) >= 39 and len(server.steps(run_dir)) >= 39
-             if (run_dir / "tracking/wandb/started").exists() else False)
+    wait_for(
+        lambda: (
+            len(read_rows(run_dir)) >= 39 and len(server.steps(run_dir)) >= 39
+            if (run_dir / "tracking/wandb/started").exists()
+            else False
+        )
+    )
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    tracking_run.run(env, resume=run_dir, cut=3000, rows=30, base=1.0)          # rows 31 ... 60, after a checkpoint at 30
+    tracking_run.run(env, resume=run_dir, cut=3000, rows=30, base=1.0)  # rows 31 ... 60, after a checkpoint at 30
     assert [row["step"] for row in read_rows(run_dir)] == [100 * i for i in range(1, 61)]
     assert server.steps(run_dir) == [100 * i for i in range(1, 61)]
     assert (server.run(run_dir)["inserts"], server.run(run_dir)["exitcode"]) == (1, 0)

@@ -1,4 +1,5 @@
 """`wandb_proxy` carries all of W&B's traffic and nobody else's, and its password stays out of every file."""
+
 from __future__ import annotations
 
 import http.server
@@ -23,7 +24,7 @@ class CountingProxy(http.server.ThreadingHTTPServer):
         self.target, self.paths, self.credentials = target, [], set()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def handle_error(self, request, client_address):      # a client that closes its connection is no fault
+    def handle_error(self, request, client_address):  # a client that closes its connection is no fault
         pass
 
 
@@ -35,8 +36,12 @@ class Forward(http.server.BaseHTTPRequestHandler):
         self.server.paths.append(self.path)
         self.server.credentials.add(self.headers.get("Proxy-Authorization"))
         body = self.rfile.read(int(self.headers.get("content-length") or 0)) or None
-        headers = {key: value for key, value in self.headers.items() if key.lower() in ("content-type", "content-encoding")}
-        request = urllib.request.Request(f"{self.server.target}/{path}", data=body, headers=headers, method=self.command)
+        headers = {
+            key: value for key, value in self.headers.items() if key.lower() in ("content-type", "content-encoding")
+        }
+        request = urllib.request.Request(
+            f"{self.server.target}/{path}", data=body, headers=headers, method=self.command
+        )
         with OPENER.open(request) as answer:
             data = answer.read()
         self.send_response(200)
@@ -56,10 +61,13 @@ def test_wandb_alone_goes_through_its_proxy(tmp_path):
     proxy = CountingProxy(server.url)
     try:
         # A host that no name server knows: whatever arrives came through the proxy.
-        env = tracking_run.environment(tmp_path / "home", **{**server.variables, "WANDB_BASE_URL": "http://wandb.invalid"})
+        env = tracking_run.environment(
+            tmp_path / "home", **{**server.variables, "WANDB_BASE_URL": "http://wandb.invalid"}
+        )
         address = f"http://user:pa55w0rd@127.0.0.1:{proxy.server_port}"
-        result = tracking_run.run(env, root=tmp_path / "runs", rows=20, logger=["wandb", "tensorboard"],
-                                  settings={"wandb_proxy": address})
+        result = tracking_run.run(
+            env, root=tmp_path / "runs", rows=20, logger=["wandb", "tensorboard"], settings={"wandb_proxy": address}
+        )
         assert result["lines"][0].startswith("wandb: all 20 rows") and "tensorboard: all 20 rows" in result["lines"][1]
         assert server.steps(result["run_dir"]) == [100 * i for i in range(1, 21)]
         assert all("wandb.invalid" in path or "127.0.0.1" in path for path in proxy.paths) and len(proxy.paths) > 10

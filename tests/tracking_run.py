@@ -2,6 +2,7 @@
 
 Tests start it to kill it, to move what it leaves, and to see that nothing outlives it.
 """
+
 from __future__ import annotations
 
 import json
@@ -12,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-GIF = bytes.fromhex("47494638396101000100800000ffffff00000021f90401000000002c00000000010001000002024401003b")     # one pixel
+GIF = bytes.fromhex(
+    "47494638396101000100800000ffffff00000021f90401000000002c00000000010001000002024401003b"
+)  # one pixel
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -32,21 +35,44 @@ def main(options: dict[str, Any]) -> None:
         record = LocalRecord.create(options["root"], "NAVRL", "group", options.get("name", "mappo_seed1"))
         record.write_config("lr: 5.0e-4\n")
         record.write_metadata({"git_commit": "0" * 40})
-    settings = {"logger": options.get("logger", ["wandb"]), "wandb_mode": options.get("mode", "auto"), "project_name": "NAVRL",
-                "group": "group", "experiment_name": "mappo seed1", "env_id": "pettingzoo:some:task",
-                "algorithm_name": "mappo", "seed": 1, "wandb_tags": ["smoke"], **options.get("settings", {})}
+    settings = {
+        "logger": options.get("logger", ["wandb"]),
+        "wandb_mode": options.get("mode", "auto"),
+        "project_name": "NAVRL",
+        "group": "group",
+        "experiment_name": "mappo seed1",
+        "env_id": "pettingzoo:some:task",
+        "algorithm_name": "mappo",
+        "seed": 1,
+        "wandb_tags": ["smoke"],
+        **options.get("settings", {}),
+    }
     began = time.monotonic()
-    hub = TrackerHub(record, settings, science={"lr": 5e-4, "seed": 1, "nothing": None, "sizes": [64, 64]},
-                     metadata={"git_commit": "0" * 40, "command": "python main.py"}, total_env_steps=100 * options["rows"],
-                     source_root=options.get("source_root"), terminal=False)
+    hub = TrackerHub(
+        record,
+        settings,
+        science={"lr": 5e-4, "seed": 1, "nothing": None, "sizes": [64, 64]},
+        metadata={"git_commit": "0" * 40, "command": "python main.py"},
+        total_env_steps=100 * options["rows"],
+        source_root=options.get("source_root"),
+        terminal=False,
+    )
     started = time.monotonic() - began
     record.start_clock(options.get("base", 0.0))
     print(json.dumps({"run_dir": str(record.run_dir), "pid": os.getpid()}), flush=True)
     slowest = 0.0
     for i in range(first, first + options["rows"]):
         began = time.monotonic()
-        hub.log(100 * i, {"train/loss": np.float32(0.1) * i, "train/episode_reward_mean": -20 + 0.1 * i,
-                          "odd/nan": float("nan"), "odd/inf": np.inf, "odd/flag": True})
+        hub.log(
+            100 * i,
+            {
+                "train/loss": np.float32(0.1) * i,
+                "train/episode_reward_mean": -20 + 0.1 * i,
+                "odd/nan": float("nan"),
+                "odd/inf": np.inf,
+                "odd/flag": True,
+            },
+        )
         if i % options.get("every", 10) == 0:
             hub.log(100 * i, {"eval/episode_reward": -10 + 0.1 * i})
             record.flush()
@@ -66,23 +92,37 @@ def main(options: dict[str, Any]) -> None:
         time.sleep(3600)
     began = time.monotonic()
     lines = hub.finish(options.get("end", "finished"), options.get("exit_code", 0))
-    print(json.dumps({"started": started, "slowest": slowest, "cost": cost, "finish": time.monotonic() - began,
-                      "lines": lines}), flush=True)
+    print(
+        json.dumps(
+            {"started": started, "slowest": slowest, "cost": cost, "finish": time.monotonic() - began, "lines": lines}
+        ),
+        flush=True,
+    )
 
 
 # ---- for tests
 
+
 def environment(home: Path, **variables: str) -> dict[str, str]:
     """The environment without any tracker's variables, with a home directory of its own."""
     home.mkdir(parents=True, exist_ok=True)
-    clean = {key: value for key, value in os.environ.items()
-             if not key.startswith(("WANDB_", "SWANLAB_", "MLFLOW_", "NETRC")) and not key.lower().endswith("_proxy")}
+    clean = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("WANDB_", "SWANLAB_", "MLFLOW_", "NETRC")) and not key.lower().endswith("_proxy")
+    }
     return {**clean, "HOME": str(home), "OMP_NUM_THREADS": "1", **variables}
 
 
 def start(env: dict[str, str], **options: Any) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, __file__, json.dumps(options, default=str)], env=env, text=True,
-                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, __file__, json.dumps(options, default=str)],
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def run(env: dict[str, str], *, timeout: float = 60, **options: Any) -> dict[str, Any]:
@@ -99,8 +139,14 @@ def run(env: dict[str, str], *, timeout: float = 60, **options: Any) -> dict[str
 
 
 def sync(env: dict[str, str], run_dir: Path, to: str = "wandb", timeout: float = 90) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, str(ROOT / "scripts" / "sync.py"), str(run_dir), "--to", to], env=env, text=True,
-                          stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "sync.py"), str(run_dir), "--to", to],
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout,
+    )
 
 
 def processes_with(text: str) -> list[str]:

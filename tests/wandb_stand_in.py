@@ -1,4 +1,5 @@
 """The stand-in W&B server as a process for tests: faults, and what it has received."""
+
 from __future__ import annotations
 
 import json
@@ -26,7 +27,9 @@ class StandIn:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.variables = {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": KEY}
-        self.process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("wandb_stub_server.py")), str(self.port)])
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("wandb_stub_server.py")), str(self.port)]
+        )
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             try:
@@ -52,8 +55,11 @@ class StandIn:
 
     def steps(self, run_dir: Path) -> list[int]:
         """Environment steps of the rows that it holds for a run, in the order received; tables and media left out."""
-        return [row["step"] for row in self.run(run_dir)["history"]
-                if not any(isinstance(value, dict) for value in row.values())]
+        return [
+            row["step"]
+            for row in self.run(run_dir)["history"]
+            if not any(isinstance(value, dict) for value in row.values())
+        ]
 
     def close(self) -> None:
         self.process.kill()

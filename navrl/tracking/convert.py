@@ -42,8 +42,8 @@ def plain(value: Any) -> Any:
 def scalars(metrics: Mapping[str, Any]) -> tuple[dict[str, int | float], dict[str, str]]:
     """Split what was logged into curves and what cannot be one.
 
-    Returns (`{name: number}`, `{name: why it is no curve}`). A vector of up to 16 numbers becomes `name_0`, `name_1`, ...
-    Order is kept. None means absent and is left out without a reason. Never raises.
+    Returns (`{name: number}`, `{name: why it is no curve}`). A vector of up to 16 numbers becomes `name_0`, `name_1`,
+    ... Order is kept. None means absent and is left out without a reason. Never raises.
     """
     curves: dict[str, int | float] = {}
     refused: dict[str, str] = {}

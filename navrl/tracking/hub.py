@@ -36,7 +36,7 @@ class TrackerHub:
     def __init__(self, record: LocalRecord, settings: Mapping[str, Any], *, science: Mapping[str, Any],
                  metadata: Mapping[str, Any] | None = None, total_env_steps: int | None = None,
                  source_root: Path | None = None, terminal: bool | None = None):
-        """`settings`: the whole flat configuration; `science`: what of it can change a result (the trackers' run config).
+        """`settings`: the whole flat configuration; `science`: what of it can change a result (trackers' run config).
 
         Raises RecordError where `WANDB_RUN_ID` belongs to another run.
         """
@@ -46,7 +46,8 @@ class TrackerHub:
         self._seen: dict[str, int] = {}
         self._looked = 0.0
         self._ended: dict[str, str] = {}          # why a child was not waited for any longer
-        loggers = [settings.get("logger")] if isinstance(settings.get("logger"), str) else list(settings.get("logger") or ())
+        loggers = settings.get("logger") or ()
+        loggers = [loggers] if isinstance(loggers, str) else list(loggers)
         if settings.get("log_wandb"):
             loggers.append("wandb")
         if settings.get("log_wandb") is False or settings.get("wandb_mode") == "disabled":
@@ -120,9 +121,10 @@ class TrackerHub:
         return spent
 
     def finish(self, status: str, exit_code: int = 0, reason: str = "") -> list[str]:
-        """End the run as `finished`, `interrupted` or `failed`; returns and shows one line a tracker. Safe to call twice.
+        """End the run as `finished`, `interrupted` or `failed`; returns and shows one line a tracker.
 
-        Waits for trackers that make progress, at most 120 s; one that makes none for `tracker_timeout` is ended.
+        Safe to call twice. Waits for trackers that make progress, at most 120 s; one that makes none for
+        `tracker_timeout` is ended.
         """
         if self._finished is not None:
             return self._finished
@@ -130,7 +132,8 @@ class TrackerHub:
         record = self.record
         try:
             record.flush()
-            record.update_summary(status=status, exit_code=int(exit_code), **({"reason": redact(reason)} if reason else {}))
+            why = {"reason": redact(reason)} if reason else {}
+            record.update_summary(status=status, exit_code=int(exit_code), **why)
             record.event("finish", status=status, exit_code=int(exit_code), reason=redact(reason))
             self._wait()
             self._look(now=True)
@@ -149,7 +152,8 @@ class TrackerHub:
 
     # ---- inside
 
-    def _describe(self, settings: Mapping[str, Any], science: Mapping[str, Any], metadata: Mapping[str, Any]) -> RunInfo:
+    def _describe(self, settings: Mapping[str, Any], science: Mapping[str, Any],
+                  metadata: Mapping[str, Any]) -> RunInfo:
         record = self.record
         chosen = {key: settings.get(key) for key in TRACKER_SETTINGS if settings.get(key) is not None}
         earlier: RunInfo | None = None
@@ -188,7 +192,8 @@ class TrackerHub:
                 self._children[name] = subprocess.Popen(
                     [sys.executable, "-m", "navrl.tracking.publish", str(self.record.run_dir), "--to", name, "--follow",
                      "--attempt", str(self.record.attempt), "--parent", str(os.getpid())],
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(info), start_new_session=True)
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(info),
+                    start_new_session=True)
         except OSError as error:
             self.say(f"{name}: cannot be started ({error}); publish later with: {self._sync_command(name)}")
 

@@ -54,7 +54,7 @@ class Item:
 
 
 class Source:
-    """Follows `metrics.jsonl` and the journal; `pending` holds what is not sent, the last attempt's value of each step."""
+    """Follows `metrics.jsonl` and the journal; `pending` is what is not sent, of each step the last row."""
 
     def __init__(self, run_dir: Path):
         self.run_dir = run_dir
@@ -111,7 +111,7 @@ class Source:
         return time.time()
 
     def in_order(self) -> list[Item]:
-        """What is pending, as it happened (the same in every replay); artifacts last, so that no row waits for an upload."""
+        """What is pending, as it happened, the same in every replay; artifacts last: no row waits for an upload."""
         return sorted(self.pending.values(), key=lambda item: (item.kind == "artifact", item.wall))
 
     def mark_sent(self, keys: list[str]) -> None:
@@ -415,8 +415,8 @@ class Publisher:
     def _hand_over(self, batch: list[Item]) -> None:
         """Send a batch and list what was sent, in the order sent.
 
-        Where the backend confirms, a row is listed before it is handed over: what the backend holds is then always a part
-        of the list. Else a batch is listed when the backend has flushed it.
+        Where the backend confirms, a row is listed before it is handed over: what the backend holds is then always a
+        part of the list. Else a batch is listed when the backend has flushed it.
         """
         confirms, keys = self.tracker.confirmed() is not None, []
         for item in batch:
@@ -513,7 +513,8 @@ class Publisher:
         """`tracker_disk_budget_mb` bounds what the tracker keeps on this disk; rows are small and always kept."""
         budget = self.info.settings.get("tracker_disk_budget_mb")
         if budget and directory_bytes(self.ledger.directory) > float(budget) * 2**20:
-            self.ledger.say(f"{self.backend}: tracker_disk_budget_mb: {budget} MB are used; media and tables are left out")
+            self.ledger.say(f"{self.backend}: tracker_disk_budget_mb: {budget} MB are used; "
+                            "media and tables are left out")
             raise Unpublishable("the disk budget is used up")
 
     def _file(self, data: Mapping[str, Any]) -> Path:
@@ -524,7 +525,8 @@ class Publisher:
             raise Unpublishable(f"{data['path']} is gone")
         digest = data.get("metadata", {}).get("sha256") if data["event"] == "artifact" else None
         if digest and sha256(path) != digest:
-            self.ledger.say(f"{self.backend}: {data['path']} is not the file that was recorded (digest differs); left out")
+            self.ledger.say(f"{self.backend}: {data['path']} is not the file that was recorded (digest differs); "
+                            "left out")
             raise Unpublishable("digest differs")
         return path
 

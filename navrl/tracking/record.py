@@ -1,7 +1,7 @@
 """The local record of a run: the truth that resume, comparison, sync and reports read.
 
     run_dir/config.yaml, metadata.json, metrics.jsonl, summary.json, checkpoints/, media/, console.log
-    run_dir/tracking/events.jsonl       journal of everything that is not a row: attempts, cuts, media, artifacts, alerts
+    run_dir/tracking/events.jsonl       journal of all that is not a row: attempts, cuts, media, artifacts, alerts
     run_dir/.lock                       held (flock) by the process that writes the record
 
 `metrics.jsonl` is append-only within an attempt: one strict-JSON object a step, "step", "time", then metrics.
@@ -104,7 +104,8 @@ def parse_lines(data: bytes, source: str) -> tuple[list[dict], int]:
         if not whole:
             damaged = damaged or len(rows) + 1
         elif damaged:
-            raise RecordError(f"{source}: line {damaged} is damaged and rows follow it; restore the file or remove the line")
+            raise RecordError(f"{source}: line {damaged} is damaged and rows follow it; restore the file or remove "
+                              "the line")
         else:
             rows.append(row)
             good = position
@@ -334,9 +335,9 @@ class LocalRecord:
                if_exists: str = "new", admit: Callable[[Path], None] | None = None) -> LocalRecord:
         """Make `root/project_dir/group_dir/name_dir` and lock it, safe against any number of processes at once.
 
-        `if_exists`: `new` numbers a taken name (`name-2`, `name-3`, ...), `error` raises RunExists, `resume` opens the run
-        that is there (see `open` for `admit`). Raises RunLocked when `resume` meets a live run, RecordError when nothing
-        can be written there.
+        `if_exists`: `new` numbers a taken name (`name-2`, `name-3`, ...), `error` raises RunExists, `resume` opens
+        the run that is there (see `open` for `admit`). Raises RunLocked when `resume` meets a live run, RecordError
+        when nothing can be written there.
         """
         if if_exists not in ("new", "resume", "error"):
             raise RecordError(f"if_exists: {if_exists!r} is none of new, resume, error")
@@ -411,7 +412,7 @@ class LocalRecord:
     # ---- rows
 
     def start_clock(self, base: float = 0.0) -> None:
-        """`time` counts seconds from this call, added to `base` (what `elapsed()` said when the checkpoint was made)."""
+        """`time` counts seconds from this call, added to `base` (the checkpoint's `elapsed()`)."""
         self._base, self._started = float(base), time.monotonic()
         self.event("clock", base=self._base)
 
@@ -536,8 +537,8 @@ class LocalRecord:
     def _watch_disk(self) -> None:
         error = self._metrics.error or self._events.error
         if error and not self.full:
-            self._warn("disk", f"{self.run_dir} takes no more rows ({error.strerror}): media and artifacts are left out, rows "
-                               "wait in memory until there is space; training goes on")
+            self._warn("disk", f"{self.run_dir} takes no more rows ({error.strerror}): media and artifacts are left "
+                               "out, rows wait in memory until there is space; training goes on")
         elif self.full and not error:
             self._warnings.append(f"{self.run_dir} can be written again; the rows that waited are there")
         self.full = error is not None

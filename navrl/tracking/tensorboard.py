@@ -19,8 +19,8 @@ class TensorboardTracker(Tracker):
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError:
-            raise TrackerUnavailable("not installed, no event files are written; `pip install tensorboard`, then publish "
-                                     f"with: python scripts/sync.py {run.run_dir} --to tensorboard") from None
+            raise TrackerUnavailable("not installed, no event files are written; `pip install tensorboard`, then "
+                                     f"publish with: python scripts/sync.py {run.run_dir} --to tensorboard") from None
         self._summary = Summary
         self._directory = run.run_dir / "tracking" / "tensorboard" / "events"
         self._writer = EventFileWriter(str(self._directory), flush_secs=5)

@@ -65,7 +65,8 @@ class WandbTracker(Tracker):
         mode, why = choose_mode(settings.get("wandb_mode"), settings.get("wandb_proxy"))
         if why:
             self.say(f"wandb: {why}; {SYNC_HINT.format(run.run_dir)}")
-        if settings.get("wandb_proxy"):       # W&B's settings alone do not reach its public API; this process is W&B's only
+        # W&B's settings alone do not reach its public API. This process is W&B's only, so nobody else is affected.
+        if settings.get("wandb_proxy"):
             for variable in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
                 os.environ[variable] = settings["wandb_proxy"]
         strict = settings.get("privacy") == "strict"
@@ -225,8 +226,9 @@ class WandbTracker(Tracker):
 
 # ------------------------------------------------------------------------------------------ mode, key, server
 
-def choose_mode(asked: str | None, proxy: str | None = None, environ: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """(`online` or `offline`, "" or why it is not online). `auto` obeys WANDB_MODE, else asks for a key and a server."""
+def choose_mode(asked: str | None, proxy: str | None = None,
+                environ: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """(`online` or `offline`, "" or why not online). `auto` obeys WANDB_MODE, else asks for a key and a server."""
     environ = os.environ if environ is None else environ
     asked = asked or "auto"
     if asked == "auto" and environ.get("WANDB_MODE"):
@@ -297,7 +299,8 @@ def _keep_directories_inside(run_dir: Path) -> None:
     """All that W&B writes stays in the run directory, unless the user's variables say otherwise."""
     root = run_dir / "tracking" / "wandb"
     os.environ.setdefault("WANDB_DIR", str(root))
-    for variable, name in (("WANDB_DATA_DIR", "data"), ("WANDB_CACHE_DIR", "cache"), ("WANDB_ARTIFACT_DIR", "artifacts")):
+    for variable, name in (("WANDB_DATA_DIR", "data"), ("WANDB_CACHE_DIR", "cache"),
+                           ("WANDB_ARTIFACT_DIR", "artifacts")):
         os.environ.setdefault(variable, str(root / name))
     if not (Path(os.path.expanduser("~/.config/wandb")) / "settings").exists():      # else it holds the login's server
         os.environ.setdefault("WANDB_CONFIG_DIR", str(root / "config"))
@@ -324,7 +327,7 @@ class _UploadLog:
         return self._end
 
     def moved(self) -> float:
-        """Grows with every answer of the server and every 64 KiB that the service writes (files go up in one request)."""
+        """Grows with every answer of the server and every 64 KiB that the service writes (a file is one request)."""
         self._read()
         return self._answers + self._written() // 65536
 
