@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Run one configuration with several seeds: scripts/run_seeds.sh FIRST LAST [--key value ...]
+# JOBS (default: one a core) run at a time; the log of seed N goes to $LOGS/seedN.log (default: runs/logs).
+set -euo pipefail
+if [ $# -lt 2 ] || ! [[ $1 =~ ^[0-9]+$ && $2 =~ ^[0-9]+$ ]] || [ "$1" -gt "$2" ]; then
+    echo "usage: scripts/run_seeds.sh FIRST LAST [--key value ...]" >&2
+    exit 2
+fi
+first=$1 last=$2
+shift 2
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+python=$root/.venv/bin/python
+[ -x "$python" ] || python=python3
+config=(--config configs/train/train_mpe.yaml)
+for argument in "$@"; do
+    [[ $argument == --config || $argument == --config=* ]] && config=()
+done
+export LOGS=${LOGS:-runs/logs}
+mkdir -p "$LOGS"
+status=0
+seq "$first" "$last" | xargs -P "${JOBS:-$(nproc)}" -I SEED \
+    bash -c 'seed=$1; shift; echo "seed $seed: $LOGS/seed$seed.log"; "$@" --seed "$seed" > "$LOGS/seed$seed.log" 2>&1 || { code=$?; echo "seed $seed: exit code $code: $(tail -n 1 "$LOGS/seed$seed.log")" >&2; exit 1; }' \
+    _ SEED "$python" main.py ${config[@]+"${config[@]}"} "$@" || status=1
+exit $status
