@@ -67,3 +67,21 @@ def nan_in_third_iteration() -> Counter:
             return float("nan") if bad else super().reward(agent, action)
 
     return Late()
+
+
+def raises_in_third_iteration() -> Counter:
+    """A bug of the task's own, in its 12th episode."""
+
+    class Raises(Counter):
+        episode = 0
+
+        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+            self.episode += 1
+            return super().reset(seed, options)
+
+        def reward(self, agent: str, action: Any) -> float:
+            if self.episode == 12:
+                raise KeyError("a bug in the task")
+            return super().reward(agent, action)
+
+    return Raises()

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,3 +125,17 @@ def same_run(a: Path, b: Path) -> None:
     first, second = summary(a), summary(b)
     for name in ("status", "final", "best", "last"):
         assert first.get(name) == second.get(name), name
+
+
+def stop_after(monkeypatch: Any, iterations: int, number: int = signal.SIGTERM) -> None:
+    """This process sends itself a signal while it collects iteration ``iterations``."""
+    from runners.on_policy import OnPolicyRunner
+
+    collect = OnPolicyRunner.collect
+
+    def collect_and_stop(self: OnPolicyRunner) -> None:
+        collect(self)
+        if self.iteration + 1 == iterations:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(OnPolicyRunner, "collect", collect_and_stop)
