@@ -87,7 +87,6 @@ def evaluate_main(argv: list[str]) -> int:
         return 1
     finally:
         env.close()
-    print("\n".join(report.table({options.policy or options.which: summary})))
     if options.json:
         write_json(options.json, summary)
     if options.csv:
@@ -97,6 +96,9 @@ def evaluate_main(argv: list[str]) -> int:
             writer.writerows([i, *row] for i, row in enumerate(zip(*(v.tolist() for v in values.values()))))
     if options.render:
         write_animation(trajectories.episodes(range(min(FIRST_EPISODES, options.episodes))), options.render)
+    # Said last: a reader that leaves (| head) must not cost the files
+    print("\n".join(report.table({options.policy or options.which: summary})))
+    if options.render:
         print(f"animation {options.render}")
     return 0
 
@@ -165,6 +167,8 @@ def main(argv: list[str]) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # whoever read the table has enough of it
+        return 0
     except OSError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

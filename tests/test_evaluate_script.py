@@ -220,10 +220,15 @@ def test_other_tasks_of_mpe2_by_a_random_policy(tmp_path: Path) -> None:
     assert {"adversary/episode_reward", "agent/episode_reward"} <= set(found["mean"])
 
 
-def test_a_reader_that_leaves_ends_in_silence() -> None:
-    command = f"{sys.executable} scripts/evaluate.py --policy random --episodes 2 --backend batched | head -1"
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_reader_that_leaves_ends_in_silence(buffered: bool, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "" if buffered else "1")
+    file = tmp_path / "result.json"
+    argv = f"--policy random --episodes 2 --backend batched --json {file}"
+    # nobody reads from the start on: every write fails
+    command = f"{sys.executable} scripts/evaluate.py {argv} | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stdout.count("\n") == 1 and done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "") and json.loads(file.read_text())["episodes"] == 2
 
 
 def test_rows_of_training_and_evaluation_are_of_the_same_policy(run_dir: Path) -> None:
