@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from navrl import fields, yaml_io
-from navrl.faults import Fault, is_secret_key, nearest, redact, secret_fault, show, show_key
+from navrl.faults import Fault, nearest, secret_fault, show, show_key
+from navrl.redaction import is_secret_key, redact_typed
 
 WHERE = "command line"
 SPECIAL = {
@@ -124,7 +125,7 @@ def _read_key(flags: Flags, name: str, info: Any, on: list[list[str]], off: list
     try:
         flags.values[name] = fields.from_words(words, info)
     except ValueError as error:
-        flags.faults.append(Fault(name, redact(str(error)), WHERE))
+        flags.faults.append(Fault(name, redact_typed(str(error)), WHERE))
 
 
 def _unknown_words(rest: Sequence[str], model: type[BaseModel]) -> list[Fault]:

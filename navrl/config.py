@@ -29,18 +29,8 @@ from pydantic import (
 )
 
 from navrl import command_line, fields, yaml_io
-from navrl.faults import (
-    ConfigError,
-    Fault,
-    holds_password,
-    is_secret_key,
-    is_secret_value,
-    nearest,
-    redact,
-    secret_fault,
-    show,
-    show_key,
-)
+from navrl.faults import ConfigError, Fault, nearest, secret_fault, show, show_key
+from navrl.redaction import holds_password, is_secret_key, is_secret_value, redact_typed
 
 SAMPLE_ENTITY = "your_account_or_team_name"  # as train_mpe.yaml shows it; nobody's account
 
@@ -618,7 +608,7 @@ def _environment_layer(environ: Mapping[str, str]) -> tuple[_Layer, list[Fault]]
         try:
             layer.values[key] = fields.from_words([_OLD_WORDS.get((variable, text), text)], Config.model_fields[key])
         except ValueError as error:
-            faults.append(Fault(key, redact(str(error)), layer.places[key]))
+            faults.append(Fault(key, redact_typed(str(error)), layer.places[key]))
     return layer, faults
 
 

@@ -1,18 +1,14 @@
-"""Faults of a configuration: what they say, which name was probably meant, and what must never be printed."""
+"""Faults of a configuration: what they say, and which name was probably meant."""
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-_SECRET_KEY = re.compile(r"api_?key|access_?key|private_?key|token|passw|secret|credential|(^|_)key$", re.IGNORECASE)
-# A W&B key is 40 hexadecimal digits, or begins with wandb_v1_.
-_SECRET_VALUE = re.compile(r"(?<![0-9A-Za-z])[0-9a-fA-F]{40}(?![0-9A-Za-z])|wandb_v\d+_\w+")
+from navrl.redaction import redact_typed
+
 MAX_SHOWN = 100  # faults that a message lists
-# user:password@host, token@host after a scheme, and ?password=... ; up to the last @, for a password may hold any sign.
-_PASSWORD = re.compile(r"(\w+://)\S*@|()\S+:\S*@|((?:password|token|secret|api_?key)=)[^\s&'\"]+", re.IGNORECASE)
 
 
 class Fault(NamedTuple):
@@ -46,33 +42,9 @@ class ConfigError(Exception):
         super().__init__("\n".join([head, *lines]))
 
 
-def is_secret_key(key: str) -> bool:
-    """Whether a key, by its name, asks for something that must not be written down (``wandb_api_key``)."""
-    return bool(_SECRET_KEY.search(key.replace("-", "_")))
-
-
-def redact(text: str) -> str:
-    """``text`` without what looks like a W&B key, or like a user and password inside an address."""
-
-    def hide(match: re.Match[str]) -> str:
-        return f"{match[3]}***" if match[3] else f"{match[1] or ''}***@"
-
-    return _PASSWORD.sub(hide, _SECRET_VALUE.sub("***", text))
-
-
-def is_secret_value(value: Any) -> bool:
-    """Whether a value is, as a whole, what a W&B key looks like."""
-    return isinstance(value, str) and _SECRET_VALUE.fullmatch(value.strip()) is not None
-
-
-def holds_password(value: Any) -> bool:
-    """Whether an address carries a user or password (``http://user:password@host``)."""
-    return isinstance(value, str) and _PASSWORD.search(value) is not None
-
-
 def show_key(key: str) -> str:
     """A key that somebody typed, as a message shows it: on one line, shortened, without secrets."""
-    key = redact(key if key.isprintable() and key else repr(key))
+    key = redact_typed(key if key.isprintable() and key else repr(key))
     return key if len(key) <= 60 else key[:57] + "..."
 
 
@@ -99,7 +71,7 @@ def show(value: Any, limit: int = 60) -> str:
     elif isinstance(value, int) and abs(value) >= 10**limit:
         text = f"a whole number of more than {limit} digits"
     else:
-        text = redact(repr(value))
+        text = redact_typed(repr(value))
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from navrl.faults import ConfigError, Fault, is_secret_key, show, show_key
+from navrl.faults import ConfigError, Fault, show, show_key
+from navrl.redaction import is_secret_key
 
 MAX_BYTES = 1 << 20  # far beyond any configuration; bounds what a wrong path (a checkpoint, /dev/zero) can cost
 _MAX_DEPTH = 4

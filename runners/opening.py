@@ -10,8 +10,9 @@ from typing import Any
 from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore
 from navrl.config import KEYS, Config, Loaded, kind_of, resume_faults
-from navrl.faults import ConfigError, Fault, redact
+from navrl.faults import ConfigError, Fault
 from navrl.naming import names, safe_directory
+from navrl.redaction import redact_all
 from navrl.tracking.hub import refuse_taken_run_id
 from navrl.tracking.record import LocalRecord, RecordError
 from runners.on_policy import OnPolicyRunner
@@ -82,7 +83,7 @@ def _config_of(run_dir: Path) -> Config | None:
 def _changes(before: Config, now: Config) -> dict[str, list[Any]]:
     pairs = {key: (getattr(before, key), getattr(now, key)) for key in KEYS if kind_of(key) != "path"}
     return {
-        key: [redact(value) if isinstance(value, str) else value for value in pair]
+        key: redact_all(pair)
         for key, pair in pairs.items()
         if pair[0] != pair[1]
     }

@@ -2,5 +2,5 @@
 
 ``trajectories`` holds evaluation episodes, ``task`` (layer 2) and ``behaviour`` (layer 3) turn them into values per
 episode by means of ``geometry``, ``summary`` into the numbers of a row. ``metadata`` is layer 4, with ``source`` for
-the code that ran and ``redaction`` to keep secrets out. ``health`` watches the rows.
+the code that ran. ``health`` watches the rows.
 """

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from navrl.metrics.redaction import redact, redact_command
+from navrl.redaction import redact, redact_command
 from navrl.metrics.source import code_snapshot, git_diff, git_facts, project_root
 
 __all__ = ["code_snapshot", "collect", "config_hash", "git_diff", "new_segment", "now", "redact", "redact_command"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from navrl.metrics.redaction import redact
+from navrl.redaction import redact
 
 LARGEST_FILE = 2**20  # bytes of one file in the copy or of one new file in the diff
 LARGEST_DIFF = 8 * 2**20  # characters

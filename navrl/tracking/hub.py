@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import navrl
+from navrl.redaction import redact, redact_all
 from navrl.tracking.code import snapshot
 from navrl.tracking.console import Console
 from navrl.tracking.publish import (HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_ledger, read_run_info, sha256,
                                     write_run_info)
 from navrl.tracking.record import LocalRecord, RecordError
-from navrl.tracking.redact import redact, redact_all
 from navrl.tracking.registry import TRACKERS
 from navrl.tracking.tracker import RunInfo
 

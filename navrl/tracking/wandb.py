@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from navrl.redaction import redact
 from navrl.tracking.convert import json_ready
-from navrl.tracking.redact import redact
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 
 DEFAULT_SERVER = "https://api.wandb.ai"

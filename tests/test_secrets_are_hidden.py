@@ -1,10 +1,10 @@
-"""No key, token or password survives in recorded text; innocent text does."""
+"""No key, token or password survives in text that is shown, recorded or published; innocent text does."""
 
 from __future__ import annotations
 
 import pytest
 
-from navrl.metrics.redaction import HIDDEN, redact, redact_command
+from navrl.redaction import HIDDEN, holds_password, is_secret_value, redact, redact_all, redact_command, redact_typed
 
 HEX_KEY = "0123456789abcdef0123" * 2
 SECRET = "S3cret-Value.9/x"
@@ -25,6 +25,7 @@ LEAKS = [
     f"--wandb_proxy=me:{SECRET.replace('/', '')}@proxy.example:3128",
     f"Authorization: Bearer {SECRET}",
     f"authorization: basic {SECRET}",
+    f"http://host/path?password={SECRET}&x=1",
 ]
 
 
@@ -40,6 +41,7 @@ def test_a_secret_beside_its_name_or_in_a_url_is_hidden(text):
     "key",
     [
         HEX_KEY,
+        HEX_KEY.upper(),
         "local-" + HEX_KEY,
         "wandb_v1_AbCdEf0123456789_xyz",
         "ghp_" + "a1B2" * 9,
@@ -92,6 +94,10 @@ def test_short_and_empty_values_do_not_blot_out_the_text():
         "http://127.0.0.1:5000/#/experiments/1 and http://host:80/@scope/x",
         "user.name@example.org, git@github.com:team/project.git",
         "sha256:" + HEX_KEY + HEX_KEY[:24],
+        f'{{"git_commit": "{HEX_KEY}"}}',
+        f"commit {HEX_KEY}",
+        "https://host/path@v1, lr 5e-4",
+        "x[1:]@W",
         "password: ${DB_PASSWORD}\napi_key: null\ntoken = '{token}'",
         "@pytest.mark.parametrize('key, value', [('lr', 1)])",
         "A1 = W @ x: 3",
@@ -113,3 +119,50 @@ def test_a_long_line_ends_and_hides_what_follows(unit):
     # With a search that is quadratic in the length of a line this would take hours.
     shown = redact(unit * (200_000 // len(unit)) + f"\n--token {SECRET}", {})
     assert shown.endswith(f"--token {HIDDEN}")
+
+
+def test_secrets_are_hidden_in_everything_that_a_mapping_holds(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "s3cretvalue")
+    facts = {"git_commit": HEX_KEY, "note": HEX_KEY, "segments": ({"git_commit": HEX_KEY, "command": "s3cretvalue"}, 1)}
+    assert redact_all(facts) == {
+        "git_commit": HEX_KEY, "note": HIDDEN, "segments": [{"git_commit": HEX_KEY, "command": HIDDEN}, 1]
+    }  # fmt: skip
+    assert redact_all({"git_commit": "s3cretvalue"}) == {"git_commit": HIDDEN}
+
+
+@pytest.mark.parametrize(
+    "typed, shown",
+    [
+        ("'me:hunter2@host'", "***@host'"),
+        ("me:hunter2@host://me:hunter2@host/ x", "***@host/ x"),
+        ("'http://me:p@ss:w/rd@host'", "'http://***@host'"),
+        ("'token=abc'", "'token=***'"),
+        ("me@example.org", "me@example.org"),
+        ("http://host:80/x", "http://host:80/x"),
+    ],
+)
+def test_an_address_with_a_slip_in_it_is_shown_without_its_login(typed, shown):
+    assert redact_typed(typed) == shown
+    assert holds_password(typed) == (typed != shown)
+
+
+def test_a_value_that_is_a_key_as_a_whole_is_known():
+    assert is_secret_value(f" {HEX_KEY}\n") and is_secret_value("ghp_" + "a1B2" * 9)
+    assert not is_secret_value(f"run of {HEX_KEY}") and not is_secret_value(7) and not is_secret_value("team")
+
+
+def test_secrets_are_hidden_in_text(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "s3cretvalue")
+    text = redact(
+        "key s3cretvalue, http://user:pa55@proxy:8080/x, --wandb_api_key 0123456789abcdef0123, api_key: "
+        "'ffff0000ffff0000', lr 5e-4, https://host/path@v1"
+    )
+    assert "s3cretvalue" not in text and "pa55" not in text and "0123456789abcdef0123" not in text
+    assert "ffff0000ffff0000" not in text
+    assert "http://***@proxy:8080/x" in text and "lr 5e-4" in text and "https://host/path@v1" in text
+    assert redact_all({"a": ["s3cretvalue", 1]}) == {"a": ["***", 1]}
+
+
+def test_source_that_talks_of_tokens_is_left_readable():
+    line = "token_embedding_dimension = tokens_per_observation_row  # password: see documentation_of_login"
+    assert redact(line, {}) == line
