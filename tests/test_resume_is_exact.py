@@ -34,7 +34,7 @@ KINDS = {
     "mappo entity batched terminating cut": (*TERMINATING, "--max_cycles", "40", *CUT),
     "mappo entity batched curriculum": ("--curriculum", "--curriculum_advance_at", "250,300", *CUT),
     "ippo entity mpe2 curriculum": ("--algorithm_name", "ippo", "--curriculum", "--curriculum_advance_at", "130", *MPE2),
-    "mappo mlp on two threads": ("--network", "mlp", "--torch_threads", "2", "--hidden_size", "64", *SHORT),
+    "mappo mlp on two threads": ("--network", "mlp", "--torch_threads", "2", *SHORT, "--ppo_epoch", "1"),
     "mappo mlp constant lr, entropy falls": ("--network", "mlp", "--lr_schedule", "constant", "--entropy_coef", "0.05",
                                              "--entropy_coef_end", "0", "--eval_sampled", *SHORT),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -22,20 +23,21 @@ FLAGS = ("--total_env_steps", "1600", "--checkpoint_interval", "2")
 LONG = ("--total_env_steps", "100000000", "--checkpoint_interval", "1000000", "--eval_interval", "1000000")
 
 
-def wait_for_rows(root: Path, count: int) -> None:
+def wait_for_rows(process: subprocess.Popen, root: Path, count: int) -> None:
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and process.poll() is None:
         for path in root.rglob("metrics.jsonl"):
             if len(path.read_text().splitlines()) >= count:
                 return
         time.sleep(0.02)
-    raise AssertionError("the run does not get going")
+    process.kill()
+    raise AssertionError(f"the run does not get going: {process.communicate()}")
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 138)])
 def test_a_signal_ends_the_run_after_a_checkpoint(name: str, code: int, tmp_path: Path) -> None:
     process = program(tiny_argv(tmp_path, *LONG))
-    wait_for_rows(tmp_path, 3)
+    wait_for_rows(process, tmp_path, 3)
     os.kill(process.pid, getattr(signal, name))
     out, err = process.communicate(timeout=30)
     assert process.returncode == code
@@ -44,15 +46,16 @@ def test_a_signal_ends_the_run_after_a_checkpoint(name: str, code: int, tmp_path
     about = summary(run_dir)
     assert (about["status"], about["exit_code"]) == ("interrupted", code)
     state, path, problems = CheckpointStore(run_dir / "checkpoints").newest()
-    assert problems == [] and about["last"] == {"step": state["runner"]["env_steps"], "checkpoint": f"checkpoints/{path.name}"}
-    assert rows(run_dir)[-1]["step"] == state["runner"]["env_steps"]
+    step = state["runner"]["env_steps"]
+    assert problems == [] and about["last"] == {"step": step, "checkpoint": f"checkpoints/{path.name}"}
+    assert rows(run_dir)[-1]["step"] == step
     assert not is_alive(run_dir)
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     # its first iteration takes half a minute, which nothing but the second signal ends sooner
     process = program(tiny_argv(tmp_path, *LONG, "--rollout_length", "100000", "--num_envs", "1"))
-    wait_for_rows(tmp_path, 0)
+    wait_for_rows(process, tmp_path, 0)
     time.sleep(1)
     os.kill(process.pid, signal.SIGTERM)
     time.sleep(0.3)
