@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import pickle
 import zipfile
 from dataclasses import asdict, dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from navrl.files import replacing, write_text
 
 FORMAT = 1
 INDEX = "index.json"
@@ -111,9 +112,7 @@ class CheckpointStore:
 
     def _write_index(self) -> None:
         index = {"best": self.best, "checkpoints": [asdict(entry) for entry in self.entries]}
-        path = self.directory / INDEX
-        with _replacing(path) as temporary:
-            temporary.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+        write_text(self.directory / INDEX, json.dumps(index, indent=1) + "\n")
 
 
 def digest_of(path: Path) -> str:
@@ -123,13 +122,13 @@ def digest_of(path: Path) -> str:
 
 
 def load(path: Path | str) -> dict[str, Any]:
-    """Read one checkpoint onto the CPU. Raises CheckpointError: missing, truncated, damaged, foreign, of a newer format."""
+    """Read one checkpoint onto the CPU. Raises CheckpointError: missing, damaged, foreign, of a newer format."""
     path = Path(path)
     expected = _indexed_digest(path)
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(item.file_size for item in archive.infolist()) > SIZE_LIMIT:
-                raise CheckpointError(f"{path}: unpacks to more than {SIZE_LIMIT >> 30} GiB; this is no checkpoint of NAVRL")
+                raise CheckpointError(f"{path}: unpacks to more than {SIZE_LIMIT >> 30} GiB; no checkpoint of NAVRL does")
         if expected is not None and digest_of(path) != expected:
             raise CheckpointError(f"{path}: damaged (its SHA-256 is not the one in {INDEX})")
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -140,13 +139,13 @@ def load(path: Path | str) -> dict[str, Any]:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     except pickle.UnpicklingError:
-        raise CheckpointError(f"{path}: holds more than tensors and plain values; it was not written by NAVRL") from None
+        raise CheckpointError(f"{path}: holds more than tensors and plain values, so NAVRL did not write it") from None
     except (Exception, MemoryError):  # a damaged file can make torch raise anything
         raise CheckpointError(f"{path}: truncated, damaged or no checkpoint at all") from None
     if not isinstance(state, dict) or not isinstance(state.get("format"), int) or "config" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of NAVRL")
     if state["format"] > FORMAT:
-        raise CheckpointError(f"{path}: format {state['format']} is newer than this version reads ({FORMAT}); update NAVRL")
+        raise CheckpointError(f"{path}: format {state['format']} is newer than what is read here ({FORMAT}); update NAVRL")
     return state
 
 
@@ -162,34 +161,6 @@ def _write(path: Path, state: dict[str, Any]) -> str:
     # torch's own file writer dies of a full disk with a RuntimeError that does not say so
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_bytes(buffer.getbuffer())
     return hashlib.sha256(buffer.getbuffer()).hexdigest()
-
-
-class _replacing:
-    """``with _replacing(path) as temporary``: on success the temporary file becomes ``path``, durably; else nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-    def __enter__(self) -> Path:
-        return self.temporary
-
-    def __exit__(self, kind, *_: Any) -> None:
-        try:
-            if kind is None:
-                _fsync(self.temporary)
-                os.replace(self.temporary, self.path)
-                _fsync(self.path.parent)
-        finally:
-            self.temporary.unlink(missing_ok=True)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

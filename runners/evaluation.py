@@ -49,7 +49,11 @@ def _play(
         running = running & ~(terminated | truncated)
         if not bool(running.any()):
             break
-    batch = {"rewards": _stack(rewards), "actions": torch.stack(actions).cpu().numpy(), "lengths": lengths.cpu().numpy()}
+    batch = {
+        "rewards": _stack(rewards),
+        "actions": torch.stack(actions).cpu().numpy(),
+        "lengths": lengths.cpu().numpy(),
+    }
     if scenes[0] is not None:
         for name in ("agent_pos", "agent_vel", "goal_pos"):
             batch[name] = _stack([getattr(scene, name) for scene in scenes])

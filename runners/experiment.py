@@ -1,4 +1,4 @@
-"""One experiment: configuration in, record out. Collect, update, log, evaluate, checkpoint; then the final evaluation."""
+"""One experiment: configuration in, record out. Collect, update, log, evaluate, checkpoint; at the end the final one."""
 
 from __future__ import annotations
 
@@ -218,8 +218,9 @@ class Experiment:
         if not row:
             return
         self.hub.log(self.runner.env_steps, row)
-        for warning in self.health.watch(row, self.runner.env_steps, self.runner.env_steps / self.config.total_env_steps):
-            self.hub.alert(warning.cause, warning.message, step=self.runner.env_steps)
+        step = self.runner.env_steps
+        for warning in self.health.watch(row, step, step / self.config.total_env_steps):
+            self.hub.alert(warning.cause, warning.message, step=step)
 
     # ---- checkpoints
 
@@ -274,7 +275,7 @@ class Experiment:
             self.hub.say(f"animation        {path}")
 
     def _keep_episodes(self, trajectories: Trajectories) -> None:
-        """The first ``log_eval_episodes`` final episodes as trajectories and, where there are positions, an animation."""
+        """The first ``log_eval_episodes`` final episodes as trajectories, and an animation where there are positions."""
         count = min(self.config.log_eval_episodes, trajectories.num_episodes)
         step = self.runner.env_steps
         try:

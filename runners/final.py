@@ -21,7 +21,12 @@ EVALUATION_SEED = 0
 
 
 def evaluate_finally(
-    config: Config, algorithm: MAPPO, store: CheckpointStore, step: int, check: Callable[[], None], say: Callable[[str], None]
+    config: Config,
+    algorithm: MAPPO,
+    store: CheckpointStore,
+    step: int,
+    check: Callable[[], None],
+    say: Callable[[str], None],
 ) -> tuple[dict[str, dict[str, Any]], Trajectories]:
     """``final`` (the present parameters, of ``step``) and ``best`` of ``summary.json``, and the final episodes.
 

@@ -12,7 +12,7 @@ class NonFiniteError(RuntimeError):
 
 
 def require_finite(tensors: dict[str, torch.Tensor]) -> None:
-    """Raise NonFiniteError naming the first of ``tensors`` that holds a NaN or an infinity. Looks at the device once."""
+    """Raise NonFiniteError naming the first of ``tensors`` that holds a NaN or an infinity (one look at the device)."""
     sums = torch.stack([tensor.sum().float() for tensor in tensors.values()])
     if bool(torch.isfinite(sums).all()):
         return
@@ -27,7 +27,9 @@ def describe(tensor: torch.Tensor) -> str:
     bad = ~torch.isfinite(tensor)
     first = tuple(bad.nonzero()[0].tolist())
     good = tensor[~bad]
-    rest = f"others {good.min():.4g} to {good.max():.4g}, mean {good.float().mean():.4g}" if good.numel() else "no others"
+    rest = "no others"
+    if good.numel():
+        rest = f"others {good.min():.4g} to {good.max():.4g}, mean {good.float().mean():.4g}"
     return f"{int(bad.sum())} of {tensor.numel()} values, first {tensor[first].item()} at {list(first)}; {rest}"
 
 

@@ -47,7 +47,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the likeliest")
     parser.add_argument("--json", metavar="FILE", help="write means and standard errors")
     parser.add_argument("--csv", metavar="FILE", help="write every episode's values")
-    parser.add_argument("--render", metavar="FILE.gif", help=f"write the first {FIRST_EPISODES} episodes as an animation")
+    parser.add_argument("--render", metavar="FILE.gif", help=f"draw the first {FIRST_EPISODES} episodes")
     return parser.parse_known_args(argv)
 
 

@@ -1,4 +1,4 @@
-"""What every test shares: one torch thread, no tracker variables of the person who runs it, services that may be asked for."""
+"""What every test shares: one torch thread, and services that may be asked for."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     path = save(CheckpointStore(tmp_path), 3)
     back = load(path)
     assert path.name == "checkpoint_ep3.pt" and back["format"] == checkpoint.FORMAT
-    assert torch.equal(back["runner"]["weights"], torch.full((1000,), 3.0)) and back["runner"]["plain"] == [1, "a", None]
+    assert torch.equal(back["runner"]["weights"], torch.full((1000,), 3.0))
+    assert back["runner"]["plain"] == [1, "a", None]
 
 
 def test_the_last_two_and_the_best_are_kept(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1]); sys.path.insert(0, sys.argv[1] + "/tests")
-import navrl.checkpoint as c
+import navrl.checkpoint as c, navrl.files as f
 from test_checkpoints_are_whole import save
 store = c.CheckpointStore(Path(sys.argv[2]))
 count = [0]
@@ -88,8 +89,8 @@ def die_at(number, call):
     return wrapped
 at = int(sys.argv[3])
 c.torch.save = die_at(at, c.torch.save)
-c._fsync = die_at(at, c._fsync)
-c.os.replace = die_at(at, c.os.replace)
+f._fsync = die_at(at, f._fsync)
+f.os.replace = die_at(at, f.os.replace)
 save(store, 2, best=True)
 print("saved")
 """

@@ -54,7 +54,7 @@ def test_a_pickle_that_runs_code_runs_nothing(protocol: int, tmp_path: Path) -> 
     assert "no checkpoint at all" in refusal(plain)
     zipped = tmp_path / "zipped.pt"
     torch.save({"format": 1, "config": "", "x": Touch(marker)}, zipped)
-    assert "not written by NAVRL" in refusal(zipped)
+    assert "NAVRL did not write it" in refusal(zipped)
     old = tmp_path / "old.pt"
     torch.save({"format": 1, "config": "", "x": Touch(marker)}, old, _use_new_zipfile_serialization=False)
     refusal(old)
@@ -71,7 +71,7 @@ def test_files_that_are_no_checkpoints(tmp_path: Path, real: Path) -> None:
     assert "no such file" in refusal(tmp_path / "missing.pt")
     assert "cannot be read" in refusal(tmp_path)
     for name, content in {"list": [1, 2], "tensor": torch.ones(3), "foreign": {"model": torch.ones(3)},
-                          "no format": {"config": ""}, "text format": {"config": "", "format": "1"}}.items():  # fmt: skip
+                          "no format": {"config": ""}, "odd format": {"config": "", "format": "1"}}.items():  # fmt: skip
         path = tmp_path / f"{name}.pt"
         torch.save(content, path)
         assert "not a checkpoint of NAVRL" in refusal(path)
@@ -107,7 +107,7 @@ def test_a_changed_byte_is_seen_by_the_digest_and_the_one_before_is_used(tmp_pat
         store.save(state, step=number, episodes=number, score=None, best=False)
     newest = store.path("last")
     data = bytearray(newest.read_bytes())
-    at = data.index(torch.full((500,), 2.0).numpy().tobytes()) + 1000  # inside the weights: torch itself would not see it
+    at = data.index(torch.full((500,), 2.0).numpy().tobytes()) + 1000  # inside the weights
     data[at] ^= 1
     newest.write_bytes(data)
     assert "its SHA-256 is not the one in index.json" in refusal(newest)

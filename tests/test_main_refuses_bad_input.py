@@ -88,8 +88,8 @@ def test_a_bad_command_line(flags: tuple[str, ...], words: tuple[str, ...], tmp_
 
 
 def test_the_form_of_a_sweep_works(tmp_path: Path) -> None:
-    argv = ["--config", str(ROOT / "configs/train/train_mpe.yaml"), "--lr=3e-4", "--gamma=0.95", "--mini_batch_size=512",
-            "--num_workers=0", "--log_wandb=false", f"--run_dir={tmp_path}", *LEAST]  # fmt: skip
+    argv = ["--config", str(ROOT / "configs/train/train_mpe.yaml"), "--lr=3e-4", "--gamma=0.95",
+            "--mini_batch_size=512", "--num_workers=0", "--log_wandb=false", f"--run_dir={tmp_path}", *LEAST]  # fmt: skip
     result = call(argv, tmp_path)
     assert result.code == 0, result.err
     config = load_config(["--config", str(result.run_dir / "config.yaml")], {}).config

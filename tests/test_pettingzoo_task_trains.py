@@ -114,5 +114,6 @@ def test_a_task_that_raises_while_training_fails_by_name(tmp_path: Path) -> None
     assert result.code == 1
     last = result.err.splitlines()[-1]
     assert last.startswith("EnvironmentFault: ") and "KeyError" in last and "a bug in the task" in last
-    assert re.search(r"copy \d+, step \d of episode 1\d: ", last) and "toy_tasks.py" in result.err, "its own traceback is shown"
+    assert re.search(r"copy \d+, step \d of episode 1\d: ", last), last
+    assert "toy_tasks.py" in result.err, "its own traceback is shown"
     assert summary(result.run_dir)["reason"] == last

@@ -19,20 +19,22 @@ from navrl.metrics.trajectories import load_npz
 pytestmark = pytest.mark.usefixtures("no_code_copy")
 
 # shared/metrics.md, name by name
-STABILITY = {"policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "actor_grad_norm", "critic_grad_norm",
-             "explained_variance", "lr"}  # fmt: skip
+STABILITY = {"policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "actor_grad_norm",
+             "critic_grad_norm", "explained_variance", "lr"}  # fmt: skip
 TRAIN_TASK = {"episode_reward_mean", "episode_reward_max", "episode_length", "episode_count"}
-EVAL_TASK = {"episode_reward", "episode_reward_std", "team_reward", "agent_reward_mean", "success_rate", "success_rate_any",
-             "success_rate_015", "success_rate_collision_free", "time_to_goal", "normalized_score"}  # fmt: skip
+EVAL_TASK = {"episode_reward", "episode_reward_std", "team_reward", "agent_reward_mean", "success_rate",
+             "success_rate_any", "success_rate_015", "success_rate_collision_free", "time_to_goal", "normalized_score"}  # fmt: skip
 BEHAVIOUR = {"collision_count", "collision_events", "average_agent_distance", "min_agent_distance", "average_speed",
-             "goal_distance", "final_goal_distance", "goals_covered", "path_efficiency", "goal_conflict_rate"}  # fmt: skip
+             "goal_distance", "final_goal_distance", "goals_covered", "path_efficiency",
+             "goal_conflict_rate"}  # fmt: skip
 COST = {"env_steps_per_second", "rollout_seconds", "update_seconds", "eval_seconds", "tracking_seconds"}
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """One small run with everything kept; with the copy of the code, once."""
-    result = train(tmp_path_factory.mktemp("whole"), "--log_eval_episodes", "2", "--eval_sampled", "--keep_artifacts", "all")
+    flags = ("--log_eval_episodes", "2", "--eval_sampled", "--keep_artifacts", "all")
+    result = train(tmp_path_factory.mktemp("whole"), *flags)
     assert result.code == 0, result.err
     return result
 
@@ -46,7 +48,8 @@ def test_every_metric_is_in_its_rows(done: Result) -> None:
     evaluation = {f"eval/{name}" for name in EVAL_TASK | BEHAVIOUR}
     assert first["step"] == 0 and evaluation <= set(first) and not any(name.startswith("train/") for name in first)
     assert [row["step"] for row in others] == list(range(400, 4001, 400))
-    every_row = {f"train/{name}" for name in STABILITY | TRAIN_TASK} | {f"perf/{name}" for name in COST - {"eval_seconds"}}
+    every_row = {f"train/{name}" for name in STABILITY | TRAIN_TASK}
+    every_row |= {f"perf/{name}" for name in COST - {"eval_seconds"}}
     for row in others:
         assert every_row <= set(row), every_row - set(row)
         # every third iteration and the last one
@@ -170,8 +173,8 @@ def test_the_person_sees_the_result_and_where_it_is(done: Result) -> None:
 def test_the_return_scale_does_not_depend_on_copies_or_rollouts(copies: int, length: int, tmp_path: Path) -> None:
     """A policy that is all but uniform earns what the random one does: -26.8 an agent."""
     steps = max(copies * length, 12800) // (copies * length) * copies * length
-    result = train(tmp_path, "--num_envs", str(copies), "--rollout_length", str(length), "--total_env_steps", str(steps),
-                   "--lr", "1e-12", "--ppo_epoch", "1", "--mini_batch_size", "10000", "--eval_interval", "1000000",
+    result = train(tmp_path, "--num_envs", str(copies), "--rollout_length", str(length),
+                   "--total_env_steps", str(steps), "--lr", "1e-12", "--ppo_epoch", "1", "--mini_batch_size", "10000", "--eval_interval", "1000000",
                    "--checkpoint_interval", "1000000", "--network", "mlp")  # fmt: skip
     mean = statistics.fmean(row["train/episode_reward_mean"] for row in rows(result.run_dir)[1:])
     assert mean == pytest.approx(-26.8, abs=1.0)

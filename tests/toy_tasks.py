@@ -10,7 +10,7 @@ from toy_envs import Counter
 
 
 class Guess(Counter):
-    """Each agent sees a number from 0 to 3, another at every step, and is paid 1 for naming it: at best 5 an episode."""
+    """Each agent sees a number from 0 to 3, another at every step, and gets 1 for naming it: at best 5 an episode."""
 
     def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         self.rng = np.random.default_rng(seed)

@@ -66,7 +66,8 @@ def program(argv: list[str], **options: Any) -> subprocess.Popen:
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
     return subprocess.Popen(
         [sys.executable, str(ROOT / "main.py"), *argv],
-        env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        env=env, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        **options,
     )  # fmt: skip
 
 
