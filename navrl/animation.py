@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from navrl.files import replacing
 from navrl.metrics.trajectories import Trajectories
 
 PANEL = 240  # pixels a side of one episode
@@ -37,15 +37,10 @@ def write_animation(trajectories: Trajectories, path: Path | str) -> None:
         _frame(agents[t], goals[t], trajectories.agent_radii, trajectories.goal_radius, reach, columns, rows)
         for t in range(0, len(agents), -(-len(agents) // MAX_FRAMES))
     ]
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.tmp")
-    try:
+    with replacing(path) as temporary:
         frames[0].save(
-            partial, format="GIF", save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0, disposal=1
+            temporary, format="GIF", save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0, disposal=1
         )
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _frame(agents, goals, radii, goal_radius, reach: float, columns: int, rows: int) -> Image.Image:

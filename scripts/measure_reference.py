@@ -23,6 +23,7 @@ import torch  # noqa: E402
 from envs.mpe.controllers import make_controller  # noqa: E402
 from envs.mpe.reference import MEASURED_BY, PATH  # noqa: E402
 from envs.registry import make_env, package_version  # noqa: E402
+from navrl.files import write_text  # noqa: E402
 
 MAX_CYCLES = 25
 
@@ -82,9 +83,7 @@ def write(rows: dict[tuple, dict]) -> None:
         "command": "python scripts/measure_reference.py",
     }
     lines = ",\n".join("  " + json.dumps(rows[key]) for key in sorted(rows))
-    partial = PATH.with_suffix(".tmp")
-    partial.write_text(f'{{\n "about": {json.dumps(about)},\n "scores": [\n{lines}\n ]\n}}\n', encoding="utf-8")
-    partial.replace(PATH)
+    write_text(PATH, f'{{\n "about": {json.dumps(about)},\n "scores": [\n{lines}\n ]\n}}\n')
 
 
 if __name__ == "__main__":

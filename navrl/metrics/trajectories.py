@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
+from navrl.files import replacing
 
 
 @dataclass
@@ -129,11 +130,8 @@ class Trajectories:
         """Write the episodes ``indices`` (default: all) to ``path``; whole or not at all. No pickled objects."""
         kept = self if indices is None else self.episodes(indices)
         fields = {name: getattr(kept, name) for name in self.__dataclass_fields__}
-        path = Path(path)
-        partial = path.with_name(path.name + ".tmp")
-        with open(partial, "wb") as file:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
             np.savez_compressed(file, **{name: value for name, value in fields.items() if value is not None})
-        os.replace(partial, path)
 
     def _check(self) -> None:
         if self.rewards.ndim != 3:

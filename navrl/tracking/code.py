@@ -4,8 +4,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from navrl.files import write_text
 from navrl.redaction import redact
-from navrl.tracking.record import write_text
 
 LARGEST_FILE, LARGEST_ALL = 2**20, 20 * 2**20         # bytes
 LEFT_OUT = {".env", ".netrc", "_netrc", ".npmrc", ".pypirc", "id_rsa", "id_ed25519", "credentials"}

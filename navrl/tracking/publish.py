@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
+from navrl.files import write_text
 from navrl.redaction import HIDDEN, redact
 from navrl.tracking.convert import from_json
-from navrl.tracking.record import (EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json,
-                                   write_text)
+from navrl.tracking.record import EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json
 from navrl.tracking.registry import TRACKERS, tracker_class
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 

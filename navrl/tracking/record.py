@@ -15,7 +15,6 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
 import time
 import weakref
 from collections import deque
@@ -23,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from navrl.files import write_text
 from navrl.tracking.convert import from_json, json_ready, plain, scalars
 
 METRICS, EVENTS, SUMMARY, LOCK = "metrics.jsonl", "tracking/events.jsonl", "summary.json", ".lock"
@@ -49,42 +49,9 @@ class RecordClash(RecordError):
 
 # ---------------------------------------------------------------------------------------------- files
 
-def write_text(path: Path | str, text: str) -> None:
-    """Replace `path` by `text` so that a reader, or a crash, sees the old or the new file, never a part of one."""
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _sync_directory(path.parent)
-
-
 def write_json(path: Path | str, value: Any) -> None:
     """Atomic, strict JSON (non-finite numbers as strings), two spaces of indent."""
     write_text(path, json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _sync_directory(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def parse_lines(data: bytes, source: str) -> tuple[list[dict], int]:
