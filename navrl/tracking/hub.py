@@ -17,7 +17,7 @@ from typing import Any
 
 import navrl
 from navrl.redaction import redact, redact_all
-from navrl.tracking.code import snapshot
+from navrl.source import snapshot
 from navrl.tracking.console import Console
 from navrl.tracking.publish import (HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_ledger, read_run_info, sha256,
                                     write_run_info)
@@ -44,6 +44,7 @@ class TrackerHub:
         self._cost = 0.0
         self._finished: list[str] | None = None
         self._seen: dict[str, int] = {}
+        self._gone: set[str] = set()              # children whose early end was told
         self._looked = 0.0
         self._ended: dict[str, str] = {}          # why a child was not waited for any longer
         loggers = settings.get("logger") or ()
@@ -63,9 +64,7 @@ class TrackerHub:
             info = self._describe(settings, science, metadata or {})
             write_run_info(record.run_dir, _without_secrets(info))
             if source_root is not None and not (record.run_dir / "code.diff").exists():
-                problem = snapshot(Path(source_root), record.run_dir)
-                if problem:
-                    self.say(problem)
+                self._keep_code(Path(source_root))
             for name in self.backends:
                 self._start(name, info)
         self._cost = 0.0              # starting is no part of a row's cost
@@ -152,6 +151,15 @@ class TrackerHub:
 
     # ---- inside
 
+    def _keep_code(self, root: Path) -> None:
+        try:
+            note = snapshot(root, self.record.run_dir).note
+        except OSError as error:
+            self.say(f"the code is not kept: {error}")
+        else:
+            if note:
+                self.say(f"the code is kept without its commit: {note}")
+
     def _describe(self, settings: Mapping[str, Any], science: Mapping[str, Any],
                   metadata: Mapping[str, Any]) -> RunInfo:
         record = self.record
@@ -232,9 +240,9 @@ class TrackerHub:
             for line in messages[self._seen.get(name, 0):]:
                 self.say(line)
             self._seen[name] = max(len(messages), self._seen.get(name, 0))
-            if child.poll() is not None and not messages and child.returncode and self._seen.get(name) != -1:
+            if child.poll() is not None and not messages and child.returncode and name not in self._gone:
                 self.say(f"{name}: its process ended early (see tracking/{name}/log.txt); training goes on")
-                self._seen[name] = -1
+                self._gone.add(name)
 
     def _wait(self) -> None:
         """Until every child has ended, is stuck or has had all the time there is."""

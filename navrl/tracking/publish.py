@@ -613,6 +613,7 @@ def main(argv: list[str] | None = None) -> int:
         # The run decides when to end. A signal to its process group, or a closed terminal, must not cut the upload.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)
+    os.environ["PWD"] = os.getcwd()               # relative addresses of stores are meant from here
     os.chdir(run_dir)                             # relative artifact paths survive a move of the directory
     overrides = json.loads(os.environ.pop(SETTINGS_VARIABLE, "{}"))
     if not arguments.follow:

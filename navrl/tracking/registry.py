@@ -5,6 +5,7 @@ import importlib
 
 TRACKERS = {
     "wandb": "navrl.tracking.wandb:WandbTracker",
+    "mlflow": "navrl.tracking.mlflow:MlflowTracker",
     "tensorboard": "navrl.tracking.tensorboard:TensorboardTracker",
 }
 

@@ -153,8 +153,7 @@ class WandbTracker(Tracker):
                                                   allow_mixed_types=True), "step": step}, wall)
 
     def log_trace(self, step: int, wall: float, name: str, path: Path) -> None:
-        columns, rows = trajectory_table(path)
-        self.log_table(step, wall, name, columns, rows)
+        self.log_table(step, wall, name, *episode_table(path))
 
     def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> Receipt | None:
         import wandb
@@ -371,26 +370,6 @@ class _UploadLog:
 
 
 # ------------------------------------------------------------------------------------------ small things
-
-def trajectory_table(path: Path) -> tuple[list[str], list[list[Any]]]:
-    """A `.npz` of one episode as a table with one row a step and agent; arrays of other shapes are left out."""
-    import numpy as np
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    shaped = [array.shape[:2] for array in arrays.values() if array.ndim >= 2]
-    if not shaped:
-        raise Unpublishable(f"{path.name} holds no array of steps and agents")
-    steps, agents = max(set(shaped), key=shaped.count)
-    columns, parts = ["t", "agent"], [np.repeat(np.arange(steps), agents), np.tile(np.arange(agents), steps)]
-    for name, array in arrays.items():
-        if array.shape[:2] != (steps, agents):
-            continue
-        flat = array.reshape(steps * agents, -1)
-        names = [name] if flat.shape[1] == 1 else [f"{name}_{i}" for i in range(flat.shape[1])]
-        columns += names
-        parts += list(flat.T)
-    return columns, [list(row) for row in zip(*(part.tolist() for part in parts))]
-
 
 def _add(artifact: Any, run_dir: Path, path: Path, name: str) -> None:
     """Without a copy, and relative to the run directory (the working directory), so that a moved run still syncs."""
