@@ -24,6 +24,7 @@ from navrl.metrics.health import Health
 from navrl.metrics.summary import absent
 from navrl.metrics.trajectories import Trajectories
 from navrl.naming import names
+from navrl.source import project_root
 from navrl.tracking.hub import TrackerHub
 from navrl.tracking.record import RecordError, read_summary
 from runners import report
@@ -36,7 +37,6 @@ from runners.policies import LearnedPolicy
 from runners.setup import describe_task, make_algorithm, make_evaluation_env, make_training_env, resolve_device
 from runners.stopping import Stopped, StopRequest
 
-ROOT = Path(__file__).resolve().parents[1]
 RETURN_SCALES = {"simple_spread": "A (per agent, mpe2 v3)"}
 
 
@@ -105,7 +105,7 @@ class Experiment:
             science=self.config.science(),
             metadata=self.metadata,
             total_env_steps=self.config.total_env_steps,
-            source_root=ROOT,
+            source_root=project_root(),
         )
         for notice in (*loaded.notices, *opened.notices):
             self.hub.say(notice)
@@ -307,11 +307,11 @@ def _collect_metadata(config: Config, runner: OnPolicyRunner, command: Sequence[
     """Layer 4 of a run that starts now."""
     spec = runner.env.spec
     geometry = spec.geometry
-    collected = layer4.collect(
-        config.science(),
+    return layer4.collect(
         command,
         describe_task(spec),
         seed=config.seed,
+        config_hash=config_hash(config),
         trackers=config.trackers,
         torch_settings={
             "threads": torch.get_num_threads(),
@@ -329,9 +329,7 @@ def _collect_metadata(config: Config, runner: OnPolicyRunner, command: Sequence[
             has_success=bool(geometry and geometry.has_success),
             normalized=report.reference_scores(spec) is not None,
         ),
-        root=ROOT,
     )
-    return collected | {"config_hash": config_hash(config)}  # one definition of the hash: seeds of a group share it
 
 
 def _max_entropy(spec) -> float | None:

@@ -46,4 +46,4 @@ def no_code_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in this process leave out the copy of the code, a second of git each; other tests look at that copy."""
     import navrl.tracking.hub
 
-    monkeypatch.setattr(navrl.tracking.hub, "snapshot", lambda source_root, run_dir: "")
+    monkeypatch.setattr(navrl.tracking.hub.TrackerHub, "_keep_code", lambda hub, root: None)

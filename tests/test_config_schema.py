@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -217,6 +218,9 @@ def test_the_hash_is_of_what_can_change_a_result_without_the_seed() -> None:
     assert config_hash(Config(critic_lr=Config().lr)) == base
     assert config_hash(Config(lr=Config().lr * 2)) != base
     assert config_hash(Config(env_backend="mpe2")) != base
+    values = {key: value for key, value in Config().science().items() if key != "seed"}
+    text = json.dumps(dict(reversed(values.items())), sort_keys=True, separators=(",", ":"))
+    assert base == hashlib.sha256(text.encode()).hexdigest()  # what the docstring says, so that others can check it
 
 
 def test_the_dump_is_deterministic_complete_and_read_alike_by_plain_yaml() -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from navrl.tracking.code import snapshot
 from navrl.tracking.convert import from_json, json_ready, plain, scalars
 
 
@@ -89,32 +88,3 @@ def test_tracking_imports_neither_torch_nor_a_tracker():
     )
     root = Path(__file__).resolve().parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip() == "[]"
-
-
-def test_code_snapshot_holds_tracked_files_and_the_diff_without_secrets(tmp_path, monkeypatch):
-    monkeypatch.setenv("MY_TOKEN", "tok-in-the-environment")
-    repository, run_dir = tmp_path / "repository", tmp_path / "run"
-    repository.mkdir()
-    run_dir.mkdir()
-
-    def git(*arguments):
-        subprocess.run(
-            ["git", "-C", str(repository), "-c", "user.name=n", "-c", "user.email=e@example.org", *arguments],
-            check=True,
-            capture_output=True,
-        )
-
-    git("init", "-q")
-    (repository / "a.py").write_text("x = 1\n")
-    (repository / ".env").write_text("MY_TOKEN=tok-in-the-environment\n")
-    (repository / "data.bin").write_bytes(bytes(range(256)))
-    git("add", "-A")
-    git("commit", "-q", "-m", "first")
-    (repository / "a.py").write_text("x = 2  # tok-in-the-environment\n")
-    (repository / "untracked.py").write_text("secret\n")
-    assert snapshot(repository, run_dir) == ""
-    assert sorted(path.name for path in (run_dir / "code").iterdir()) == ["a.py"]
-    assert (run_dir / "code" / "a.py").read_text() == "x = 2  # ***\n"
-    diff = (run_dir / "code.diff").read_text()
-    assert "+x = 2  # ***" in diff and "-x = 1" in diff
-    assert "no code snapshot" in snapshot(tmp_path / "run", tmp_path)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import socket
@@ -15,21 +13,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from navrl.redaction import redact, redact_command
-from navrl.metrics.source import code_snapshot, git_diff, git_facts, project_root
-
-__all__ = ["code_snapshot", "collect", "config_hash", "git_diff", "new_segment", "now", "redact", "redact_command"]
+from navrl.redaction import redact_command
+from navrl.source import git_facts, project_root
 
 PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "pettingzoo", "mpe2", "pydantic")
 GPU_TIMEOUT = 2.0  # seconds that nvidia-smi may take
 
 
 def collect(
-    config: Mapping[str, Any],
     command: Sequence[str],
     task: Mapping[str, Any],
     *,
-    seed: int | None = None,
+    seed: int,
+    config_hash: str,
     trackers: Iterable[str] = (),
     torch_settings: Mapping[str, Any] | None = None,
     return_scale: str | None = None,
@@ -39,22 +35,31 @@ def collect(
 ) -> dict[str, Any]:
     """Everything of layer 4 as it is known when a run starts: plain values that JSON takes.
 
-    config: resolved values that can change a result (hashed; ``seed`` is taken from it unless given).
     command: program and arguments as started; recorded redacted. task: environment id, backend, package, version
-    and settings. trackers: names of those in use, which are their packages' names. torch_settings: threads and
-    determinism flags. return_scale: which convention rewards follow. absent: metric -> why this task lacks it.
-    root: the project's directory (default: the one that holds this code). environ: default the process's.
+    and settings. config_hash: ``navrl.config.config_hash``, equal for the runs of one group. trackers: names of those
+    in use, which are their packages' names. torch_settings: threads and determinism flags. return_scale: which
+    convention rewards follow. absent: metric -> why this task lacks it. root: the project's directory (default: the
+    one that holds this code). environ: default the process's.
 
-    ``ended`` is None until the caller sets it; a resume appends ``new_segment(...)`` to ``segments``. What is not
+    ``ended`` is None until the caller sets it; a resume appends its own first segment to those there are. What is not
     known is left out (a GPU, a package) or None with a note that says why (git).
     """
     git = git_facts(project_root() if root is None else Path(root), environ)
-    started = now()
+    typed, started = redact_command(command, environ), now()
+    segment = {  # a stretch of a run, from ``step`` (environment steps) on, made by one process
+        "step": 0,
+        "started": started,
+        "ended": None,
+        "command": typed,
+        "git_commit": git["git_commit"],
+        "git_dirty": git["git_dirty"],
+        "hostname": socket.gethostname(),
+    }
     return {
         **git,
-        "command": redact_command(command, environ),
-        "seed": config.get("seed") if seed is None else seed,
-        "config_hash": config_hash(config),
+        "command": typed,
+        "seed": seed,
+        "config_hash": config_hash,
         "env": dict(task),
         "versions": versions(trackers),
         "machine": machine(),
@@ -64,27 +69,13 @@ def collect(
         "started": started,
         "ended": None,
         "status": "running",
-        "segments": [_segment(command, 0, started, git["git_commit"], git["git_dirty"], environ)],
+        "segments": [segment],
     }
-
-
-def new_segment(
-    command: Sequence[str], step: int, root: Path | None = None, environ: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """A stretch of a run, from ``step`` (environment steps) on, made by one process: its code, host and start."""
-    git = git_facts(project_root() if root is None else Path(root), environ)
-    return _segment(command, step, now(), git["git_commit"], git["git_dirty"], environ)
 
 
 def now() -> str:
     """The time in UTC as ISO 8601, to the millisecond."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 (hexadecimal) of the config, whatever the order of its keys. TypeError where a value is not plain."""
-    text = json.dumps(dict(config), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def versions(trackers: Iterable[str] = ()) -> dict[str, str]:
@@ -143,22 +134,3 @@ def gpus() -> list[dict[str, str]]:
         return []
     rows = [line.split(",") for line in output.splitlines()]
     return [{"name": row[0].strip(), "driver": row[1].strip()} for row in rows if len(row) == 2]
-
-
-def _segment(
-    command: Sequence[str],
-    step: int,
-    started: str,
-    git_commit: str | None,
-    git_dirty: bool | None,
-    environ: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    return {
-        "step": step,
-        "started": started,
-        "ended": None,
-        "command": redact_command(command, environ),
-        "git_commit": git_commit,
-        "git_dirty": git_dirty,
-        "hostname": socket.gethostname(),
-    }

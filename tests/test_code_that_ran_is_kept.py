@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import zipfile
+from pathlib import Path
 
 import pytest
 
-from navrl.metrics import source
-from navrl.metrics.source import code_snapshot, git_diff, git_facts
+from navrl import source
+from navrl.source import git_diff, git_facts, snapshot
+from navrl.tracking.hub import TrackerHub
+from navrl.tracking.record import LocalRecord, read_rows
 
 KEY = "wandb_v1_AbCdEf0123456789_xyz"
 
@@ -35,6 +37,22 @@ def project(tmp_path):
     git(root, "add", "-A")
     git(root, "commit", "-m", "first")
     return root
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    return directory
+
+
+def disk_full(*_):
+    raise OSError("disk full")
+
+
+def copied(run_dir: Path) -> dict[str, bytes]:
+    paths = sorted(path for path in (run_dir / "code").rglob("*") if path.is_file())
+    return {str(path.relative_to(run_dir / "code")): path.read_bytes() for path in paths}
 
 
 def test_a_clean_tree(project):
@@ -97,21 +115,19 @@ def test_what_is_not_text_or_too_large_is_named_in_the_diff(project, monkeypatch
     assert "# cut here" in git_diff(project, {}) and len(git_diff(project, {})) < 250
 
 
-def test_secrets_are_in_neither_diff_nor_remote_nor_copy(project, tmp_path):
+def test_secrets_are_in_neither_diff_nor_remote_nor_copy(project, run_dir):
     write(project, one=f"key = '{KEY}'\n", new=f"key = '{KEY}'\nother = 'environment-secret'\n")
     (project / ".env").write_text("X=1\n")
     git(project, "add", "-N", ".env", "new.py")
     git(project, "remote", "add", "origin", "https://me:hunter2hunter2@git.example/team/project.git")
     environ = {"SOME_TOKEN": "environment-secret"}
     assert git_facts(project, environ)["git_remote"] == "https://***@git.example/team/project.git"
-    diff = git_diff(project, environ)
-    snapshot = code_snapshot(tmp_path / "code.zip", project, environ)
-    with zipfile.ZipFile(tmp_path / "code.zip") as archive:
-        copied = {name: archive.read(name).decode() for name in archive.namelist()}
-    assert "+key = '***'" in diff and copied["one.py"] == "key = '***'\n" and "other = '***'" in copied["new.py"]
-    for text in (diff, *copied.values()):
+    kept = snapshot(project, run_dir, environ)
+    diff, files = (run_dir / "code.diff").read_text(), copied(run_dir)
+    assert "+key = '***'" in diff and files["one.py"] == b"key = '***'\n" and b"other = '***'" in files["new.py"]
+    for text in (diff, *(content.decode() for content in files.values())):
         assert KEY not in text and "environment-secret" not in text
-    assert snapshot.left_out == {".env": "may hold keys"}
+    assert kept.left_out == {".env": "may hold keys"} and "# not in code: .env (may hold keys)" in diff
 
 
 def test_a_detached_head_has_a_commit_and_no_branch(project):
@@ -121,7 +137,7 @@ def test_a_detached_head_has_a_commit_and_no_branch(project):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_a_repository_without_commits_says_so(tmp_path, staged):
+def test_a_repository_without_commits_says_so(tmp_path, run_dir, staged):
     git(tmp_path, "init")
     write(tmp_path, one="1\n")
     if staged:
@@ -129,7 +145,8 @@ def test_a_repository_without_commits_says_so(tmp_path, staged):
     facts = git_facts(tmp_path)
     assert facts["git_commit"] is None and facts["git_note"] == "the git repository has no commits yet"
     assert git_diff(tmp_path) == "# no diff: the git repository has no commits yet\n"
-    assert code_snapshot(tmp_path / "code.zip", tmp_path).files == 1
+    assert snapshot(tmp_path, run_dir).files == 1
+    assert (run_dir / "code.diff").read_text() == "# no diff: the git repository has no commits yet\n"
 
 
 def test_outside_a_repository(tmp_path):
@@ -140,12 +157,12 @@ def test_outside_a_repository(tmp_path):
     assert git_diff(tmp_path) == "# no diff: not a git repository\n"
 
 
-def test_without_git(project, monkeypatch, tmp_path):
+def test_without_git(project, run_dir, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_facts(project)["git_note"] == "git is not installed"
     assert git_diff(project) == "# no diff: git is not installed\n"
-    snapshot = code_snapshot(tmp_path / "code.zip", project)
-    assert snapshot.files == 2 and snapshot.note == "git is not installed"
+    kept = snapshot(project, run_dir)
+    assert kept.files == 2 and kept.note == "git is not installed"
 
 
 def test_inside_a_repository_that_does_not_track_it(project):
@@ -156,7 +173,7 @@ def test_inside_a_repository_that_does_not_track_it(project):
     assert git_facts(inner)["git_commit"] is None
 
 
-def test_a_part_of_a_larger_repository_is_looked_at_alone(project, tmp_path):
+def test_a_part_of_a_larger_repository_is_looked_at_alone(project, run_dir):
     part = project / "part"
     part.mkdir()
     write(part, three="3\n")
@@ -166,8 +183,8 @@ def test_a_part_of_a_larger_repository_is_looked_at_alone(project, tmp_path):
     assert git_facts(part)["git_dirty"] is False and git_diff(part) == ""
     write(part, three="4\n")
     assert "a/three.py" in git_diff(part) and "one.py" not in git_diff(part)
-    code_snapshot(tmp_path / "code.zip", part)
-    assert zipfile.ZipFile(tmp_path / "code.zip").namelist() == ["three.py"]
+    snapshot(part, run_dir)
+    assert copied(run_dir) == {"three.py": b"4\n"}
 
 
 def test_variables_of_a_git_hook_do_not_lead_elsewhere(project, tmp_path, monkeypatch):
@@ -186,31 +203,41 @@ def test_a_git_that_hangs_is_given_up(project, tmp_path, monkeypatch):
     assert "gave no answer" in git_facts(project)["git_note"]
 
 
-def test_the_copy_is_what_is_on_disk_and_equal_files_make_an_equal_zip(project, tmp_path):
+def test_the_copy_is_what_is_on_disk(project, run_dir):
     write(project, one="edited = 1\n", untracked="x\n")
+    (project / "deep").mkdir()
+    write(project / "deep", three="3\n")
     (project / "image.bin").write_bytes(b"\0\xff" + KEY.encode())
     (project / "latin.txt").write_bytes(b"caf\xe9\n")
     (project / "run.sh").write_text("#!/bin/sh\n")
     (project / "run.sh").chmod(0o755)
     (project / "large.csv").write_text("x" * (source.LARGEST_FILE + 1))
     (project / "link.py").symlink_to("one.py")
-    git(project, "add", "image.bin", "latin.txt", "run.sh", "large.csv", "link.py")
+    git(project, "add", "image.bin", "latin.txt", "run.sh", "large.csv", "link.py", "deep")
     (project / "two.py").unlink()
-    first = code_snapshot(tmp_path / "first.zip", project)
-    os.utime(project / "one.py", (1, 1))
-    second = code_snapshot(tmp_path / "second.zip", project)
-    assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes() and first == second
-    with zipfile.ZipFile(tmp_path / "first.zip") as archive:
-        assert archive.namelist() == [".gitignore", "image.bin", "latin.txt", "one.py", "run.sh"]
-        assert archive.read("one.py") == b"edited = 1\n"
-        assert archive.read("image.bin") == b"\0\xff" + KEY.encode()
-        assert archive.read("latin.txt") == b"caf\xe9\n"
-        assert archive.getinfo("run.sh").external_attr >> 16 == 0o755
-    assert first.left_out == {"large.csv": "larger than 1048576 bytes", "link.py": "a link", "two.py": "deleted"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.zip", "project", "second.zip"]
+    kept = snapshot(project, run_dir, {})
+    assert copied(run_dir) == {
+        ".gitignore": b"ignored*\n", "deep/three.py": b"3\n", "latin.txt": b"caf\xe9\n", "one.py": b"edited = 1\n",
+        "run.sh": b"#!/bin/sh\n",
+    }  # fmt: skip
+    assert kept.files == 5 and kept.note == ""
+    assert os.access(run_dir / "code" / "run.sh", os.X_OK) and not os.access(run_dir / "code" / "one.py", os.X_OK)
+    assert kept.left_out == {
+        "image.bin": "binary", "large.csv": "larger than 1048576 bytes", "link.py": "a link", "two.py": "deleted"
+    }  # fmt: skip
+    diff = (run_dir / "code.diff").read_text()
+    assert diff.startswith(git_diff(project, {})) and "+edited = 1" in diff
+    for name in ("image.bin (binary)", "large.csv (larger than 1048576 bytes)", "link.py (a link)"):
+        assert f"# not in code: {name}\n" in diff
+    assert sorted(path.name for path in run_dir.iterdir()) == ["code", "code.diff"]
 
 
-def test_without_git_source_files_alone_are_copied(tmp_path):
+def test_what_is_beyond_the_limit_of_all_files_is_left_out(project, run_dir, monkeypatch):
+    monkeypatch.setattr(source, "LARGEST_COPY", 15)
+    assert snapshot(project, run_dir).left_out == {"two.py": "beyond 15 bytes in all"}
+
+
+def test_without_git_source_files_alone_are_copied(tmp_path, run_dir):
     root = tmp_path / "project"
     for name in (
         "main.py", "configs/a.yaml", "scripts/run.sh", "navrl/x/y.py", "data.csv", "runs/r/old.py", ".cache/c.py",
@@ -218,25 +245,37 @@ def test_without_git_source_files_alone_are_copied(tmp_path):
     ):  # fmt: skip
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("1\n")
-    snapshot = code_snapshot(tmp_path / "code.zip", root)
-    with zipfile.ZipFile(tmp_path / "code.zip") as archive:
-        assert archive.namelist() == ["configs/a.yaml", "main.py", "navrl/x/y.py", "scripts/run.sh"]
-    assert snapshot.note == "not a git repository"
+    assert snapshot(root, run_dir).note == "not a git repository"
+    assert sorted(copied(run_dir)) == ["configs/a.yaml", "main.py", "navrl/x/y.py", "scripts/run.sh"]
+    assert (run_dir / "code.diff").read_text() == "# no diff: not a git repository\n"
 
 
-def test_an_installed_project_copies_its_own_packages_alone(tmp_path):
+def test_an_installed_project_copies_its_own_packages_alone(tmp_path, run_dir):
     root = tmp_path / "site-packages"
     for name in ("navrl/a.py", "envs/b.py", "numpy/c.py", "loose.py"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("1\n")
-    assert code_snapshot(tmp_path / "code.zip", root).files == 2
+    assert snapshot(root, run_dir).files == 2
 
 
-def test_a_failed_copy_leaves_nothing_behind(project, tmp_path, monkeypatch):
-    def fail(*_):
-        raise OSError("disk full")
+@pytest.mark.parametrize("step", ["_redacted", "git_diff"])
+def test_a_failed_copy_leaves_nothing_behind_and_the_next_is_whole(project, run_dir, monkeypatch, step):
+    with monkeypatch.context() as patched:
+        patched.setattr(source, step, disk_full)
+        with pytest.raises(OSError, match="disk full"):
+            snapshot(project, run_dir)
+    assert list(run_dir.iterdir()) == []
+    (run_dir / "code").mkdir()  # what a killed process may leave
+    (run_dir / "code" / "old.py").write_text("")
+    snapshot(project, run_dir)
+    assert sorted(copied(run_dir)) == [".gitignore", "one.py", "two.py"]
 
-    monkeypatch.setattr(source, "_redacted", fail)
-    with pytest.raises(OSError, match="disk full"):
-        code_snapshot(tmp_path / "code.zip", project)
-    assert [path.name for path in tmp_path.iterdir()] == ["project"]
+
+def test_a_run_whose_code_cannot_be_kept_says_so_and_goes_on(project, run_dir, monkeypatch):
+    record = LocalRecord.create(run_dir, "p", "g", "n")
+    monkeypatch.setattr(source, "_redacted", disk_full)
+    hub = TrackerHub(record, {}, science={}, source_root=project, terminal=False)
+    hub.log(1, {"a": 1.0})
+    assert hub.finish("finished") == []
+    assert "the code is not kept: disk full" in (record.run_dir / "console.log").read_text()
+    assert len(read_rows(record.run_dir)) == 1

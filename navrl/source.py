@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shutil
 import subprocess
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from navrl.files import write_text
 from navrl.redaction import redact
 
 LARGEST_FILE = 2**20  # bytes of one file in the copy or of one new file in the diff
+LARGEST_COPY = 20 * 2**20  # bytes of all copied files
 LARGEST_DIFF = 8 * 2**20  # characters
 GIT_TIMEOUT = 10.0  # seconds
 
@@ -28,17 +29,16 @@ class GitUnknown(Exception):
 
 
 class Snapshot(NamedTuple):
-    """files: how many were copied. left_out: name -> why. sha256: of the zip. note: why not from git, or ""."""
+    """files: how many were copied. left_out: name -> why. note: why not from git, or ""."""
 
     files: int
     left_out: dict[str, str]
-    sha256: str
     note: str
 
 
 def project_root() -> Path:
     """The directory that holds ``navrl``."""
-    return Path(__file__).resolve().parents[2]
+    return Path(__file__).resolve().parents[1]
 
 
 def git_facts(root: Path, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -62,13 +62,12 @@ def git_facts(root: Path, environ: Mapping[str, str] | None = None) -> dict[str,
     return facts
 
 
-def git_diff(root: Path | None = None, environ: Mapping[str, str] | None = None) -> str:
+def git_diff(root: Path, environ: Mapping[str, str] | None = None) -> str:
     """What differs from the commit below ``root``, new files included, as ``git apply`` takes it; secrets redacted.
 
     Empty where nothing differs. Where git has no answer, one line starting with "# " says why. Binary files and
     new files above 1 MiB are named and not shown; more than 8 MiB is cut and says so.
     """
-    root = project_root() if root is None else Path(root)
     try:
         _require_project(root)
         if _answer(root, "rev-parse", "--verify", "-q", "HEAD") is None:
@@ -91,42 +90,48 @@ def git_diff(root: Path | None = None, environ: Mapping[str, str] | None = None)
     return redact(diff, environ)
 
 
-def code_snapshot(
-    dest_zip: str | Path, root: Path | None = None, environ: Mapping[str, str] | None = None
-) -> Snapshot:
-    """Copy the project's source to ``dest_zip`` as it is on disk, secrets redacted.
+def snapshot(root: Path, run_dir: Path, environ: Mapping[str, str] | None = None) -> Snapshot:
+    """Keep the code below ``root`` in ``run_dir``: ``code/``, then ``code.diff`` (``git_diff``); secrets redacted.
 
-    Takes the files that git tracks below ``root``; without git all Python, YAML and shell files. Equal files make
-    an equal zip, byte for byte. Files above 1 MiB, links and files that hold keys by their name are left out and
-    named. The zip appears whole or not at all. OSError where it cannot be written.
+    Copied are, as they are on disk, the text files that git tracks; without git all Python, YAML and shell files.
+    What is binary, a link, above 1 MiB, beyond 20 MiB in all, or a file that by its name holds keys is left out and
+    named in ``code.diff``, whose presence says that all is there. OSError where the directory takes no more; then
+    neither is there.
     """
-    root = project_root() if root is None else Path(root)
     try:
         _require_project(root)
         names, note = _names(_git(root, "ls-files", "-z", "--cached")), ""
     except GitUnknown as reason:
         names, note = _source_files(root), str(reason)
-    dest_zip = Path(dest_zip)
-    partial = dest_zip.with_name(dest_zip.name + ".tmp")
-    files, left_out = 0, {}
+    code, partial = run_dir / "code", run_dir / ".code.tmp"
+    for remains in (code, partial):  # of a process that died before it wrote code.diff
+        shutil.rmtree(remains, ignore_errors=True)
+    files, total, left_out = 0, 0, {}
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-            for name in sorted(set(names)):
-                path = root / name
-                why = _why_not(path)
-                if why:
-                    left_out[name] = why
-                    continue
-                entry = zipfile.ZipInfo(name)  # its date is 1980, whenever the file was written
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.external_attr = (0o755 if os.access(path, os.X_OK) else 0o644) << 16
-                archive.writestr(entry, _redacted(path.read_bytes(), environ))
-                files += 1
-        digest = hashlib.sha256(partial.read_bytes()).hexdigest()
-        os.replace(partial, dest_zip)
-    finally:
-        partial.unlink(missing_ok=True)
-    return Snapshot(files, left_out, digest, note)
+        partial.mkdir()
+        for name in sorted(set(names)):
+            path, target = root / name, partial / name
+            why = _why_not(path)
+            content = b"" if why else path.read_bytes()
+            if b"\0" in content:
+                why = "binary"
+            elif total + len(content) > LARGEST_COPY:
+                why = f"beyond {LARGEST_COPY} bytes in all"
+            if why:
+                left_out[name] = why
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(_redacted(content, environ))
+            target.chmod(0o755 if os.access(path, os.X_OK) else 0o644)
+            files, total = files + 1, total + len(content)
+        os.replace(partial, code)
+        missing = "".join(f"# not in code: {name} ({why})\n" for name, why in left_out.items() if why != "deleted")
+        write_text(run_dir / "code.diff", git_diff(root, environ) + missing)
+    except BaseException:
+        for remains in (code, partial):
+            shutil.rmtree(remains, ignore_errors=True)
+        raise
+    return Snapshot(files, left_out, note)
 
 
 def _why_not(path: Path) -> str:
@@ -144,8 +149,6 @@ def _why_not(path: Path) -> str:
 
 
 def _redacted(content: bytes, environ: Mapping[str, str] | None) -> bytes:
-    if b"\0" in content:  # not text
-        return content
     try:
         return redact(content.decode("utf-8"), environ).encode("utf-8")
     except UnicodeDecodeError:  # Latin-1 maps every byte to one character and back
