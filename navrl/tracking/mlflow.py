@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from navrl.redaction import HIDDEN, redact
-from navrl.redaction import HIDDEN, redact
 from navrl.tracking.convert import json_ready
 from navrl.tracking.episodes import episode_arrays
 from navrl.tracking.record import RunLock, read_events
