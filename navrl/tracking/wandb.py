@@ -20,6 +20,7 @@ from typing import Any
 
 from navrl.redaction import redact
 from navrl.tracking.convert import json_ready
+from navrl.tracking.episodes import episode_table
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 
 DEFAULT_SERVER = "https://api.wandb.ai"
