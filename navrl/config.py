@@ -183,7 +183,7 @@ class Config(BaseModel):
     # --- Scale
     seed: int = _scale(1, "Decides every random number of the run.", ge=0, le=fields.MAX_INT)
     num_envs: int = _scale(
-        256, "Copies of the environment that are stepped together.", ge=1, le=1 << 20,
+        128, "Copies of the environment that are stepped together.", ge=1, le=1 << 20,
         larger="steadier updates and more steps a second, but fewer updates for the budget",
         smaller="more updates for the budget, each noisier",
     )
@@ -193,7 +193,7 @@ class Config(BaseModel):
         smaller="more updates for the budget, leaning more on the critic",
     )
     total_env_steps: int = _scale(
-        2_000_000, "The budget: environment steps summed over copies.", ge=1, le=fields.MAX_INT,
+        1_500_000, "The budget: environment steps summed over copies.", ge=1, le=fields.MAX_INT,
         larger="better results, longer run", smaller="quick look",
     )
 
@@ -223,7 +223,7 @@ class Config(BaseModel):
         smaller="faster iterations, needs more steps",
     )
     mini_batch_size: int | None = _learner(
-        800, "Joint steps in a minibatch (all agents of one step count once). null: the whole batch. With gru, "
+        100, "Joint steps in a minibatch (all agents of one step count once). null: the whole batch. With gru, "
         "whole chunks.", ge=1, le=fields.MAX_INT,
         larger="fewer, steadier gradient steps", smaller="more, noisier gradient steps",
     )
@@ -254,11 +254,11 @@ class Config(BaseModel):
         larger="keeps exploring late", smaller="precise in the end",
     )
     gamma: float = _learner(
-        0.95, "Discount per step.", ge=0, le=1,
+        0.9, "Discount per step.", ge=0, le=1,
         larger="looks further ahead, noisier advantages", smaller="short-sighted, steadier",
     )
     gae_lambda: float = _learner(
-        0.9, "Lambda of generalised advantage estimation (Schulman et al. 2016).", ge=0, le=1,
+        0.8, "Lambda of generalised advantage estimation (Schulman et al. 2016).", ge=0, le=1,
         larger="less bias, more noise", smaller="leans on the critic",
     )
     max_grad_norm: float | None = _learner(
@@ -392,6 +392,8 @@ class Config(BaseModel):
               f"{self.chunk_length} does not divide rollout_length {self.rollout_length}; null takes the whole rollout")
         check(not self.layer_norm or self.network != "entity", "layer_norm network",
               "network: entity has none; leave it false, or use network: mlp or gru")
+        check(self.hidden_size % 4 == 0 or self.network != "entity", "hidden_size network",
+              f"{self.hidden_size}: network: entity needs a multiple of 4")
         tracer = "wandb" if self.trace == "weave" else self.trace
         check(tracer == "none" or tracer in self.trackers, "trace logger log_wandb",
               f"{self.trace} needs {tracer} in logger")

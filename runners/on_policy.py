@@ -39,20 +39,17 @@ class OnPolicyRunner:
 
     def stage(self) -> int:
         """Curriculum stage at this many environment steps."""
-        at = self.config.curriculum_advance_at
-        thresholds = [] if at is None else [at] if isinstance(at, int) else at
-        return sum(self.env_steps >= threshold for threshold in thresholds)
+        return sum(self.env_steps >= threshold for threshold in self.config.curriculum_advance_at or ())
 
     def progress(self) -> float:
         """Share of the schedule that is done, 0 to 1."""
-        return min(1.0, self.env_steps / (self.config.lr_decay_steps or self.config.total_env_steps))
+        return min(1.0, self.env_steps / self.config.decay_steps)
 
     def schedules(self) -> tuple[float, float]:
         """(factor on the learning rates, entropy coefficient) of this iteration."""
         config, progress = self.config, self.progress()
-        end = config.entropy_coef if config.entropy_coef_end is None else config.entropy_coef_end
         scale = 1.0 - progress if config.lr_schedule == "linear" else 1.0
-        return scale, config.entropy_coef + (end - config.entropy_coef) * progress
+        return scale, config.entropy_coef + (config.final_entropy_coef - config.entropy_coef) * progress
 
     @torch.no_grad()
     def collect(self) -> None:

@@ -64,21 +64,14 @@ def _make(config: Config, backend: str, settings: dict[str, Any], copies: int, d
         raise ConfigError([Fault(key, str(error).removeprefix(f"{key}: "))]) from error
 
 
-def check_networks(config: Config, spec: TaskSpec) -> None:
-    """Faults that show only once the task is known. Raises ConfigError."""
-    faults = []
-    if config.network == "entity" and spec.layout is None:
-        faults.append(Fault("network", f"entity needs a task that says which part of an observation is which; "
-                                       f"{config.env_id} does not: use mlp or gru"))  # fmt: skip
-    if config.network == "entity" and config.hidden_size % 4:
-        faults.append(Fault("hidden_size", f"{config.hidden_size}: the entity network needs a multiple of 4"))
-    if faults:
-        raise ConfigError(faults)
-
-
 def make_algorithm(config: Config, spec: TaskSpec, device: torch.device) -> MAPPO:
-    """Networks and optimiser for a task. Raises ConfigError."""
-    check_networks(config, spec)
+    """Networks and optimiser for a task. Raises ConfigError where they do not fit it."""
+    if config.network == "entity" and spec.layout is None:
+        message = (
+            f"entity needs a task that says which part of an observation is which; {config.env_id} does not: "
+            "use mlp or gru"
+        )
+        raise ConfigError([Fault("network", message)])
     return MAPPO(spec, config, device, config.seed)
 
 

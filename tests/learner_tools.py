@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Callable
 
 import torch
@@ -11,16 +10,16 @@ from envs.base import ActionSpec, BatchEnv, Step, TaskSpec
 from envs.mpe.simple_spread_spec import layout
 from envs.seeding import uniform
 from navrl.algorithms.mappo import MAPPO
-from navrl.config import load
+from navrl.config import Config, load
 from navrl.rollout import Rollout
 from runners.on_policy import OnPolicyRunner
 
 CPU = torch.device("cpu")
 
 
-def learner_config(*flags: str, **changes: Any) -> SimpleNamespace:
-    """The configuration that ``flags`` give, as plain attributes; ``changes`` overrides single ones."""
-    return SimpleNamespace(**(load(list(flags), {}).config.model_dump() | changes))
+def learner_config(*flags: str, **changes: Any) -> Config:
+    """The configuration that ``flags`` give; ``changes`` overrides single keys, unchecked."""
+    return load(list(flags), {}).config.model_copy(update=changes)
 
 
 def task_spec(
@@ -120,7 +119,7 @@ def random_reward(before: torch.Tensor, actions: torch.Tensor, after: torch.Tens
     return after.sum(-1) + before[..., 0]
 
 
-def learner(spec: TaskSpec, config: SimpleNamespace, seed: int = 0, dtype: torch.dtype = torch.float32) -> MAPPO:
+def learner(spec: TaskSpec, config: Config, seed: int = 0, dtype: torch.dtype = torch.float32) -> MAPPO:
     algorithm = MAPPO(spec, config, CPU, seed)
     algorithm.actor.to(dtype)
     algorithm.critic.to(dtype)
@@ -129,7 +128,7 @@ def learner(spec: TaskSpec, config: SimpleNamespace, seed: int = 0, dtype: torch
 
 def runner_for(algorithm: MAPPO, env: BatchEnv, length: int, seed: int = 0) -> OnPolicyRunner:
     """The real runner with rollouts of ``length`` steps, in the dtype of ``env`` (networks must have the same)."""
-    algorithm.config.rollout_length = length
+    algorithm.config = algorithm.config.model_copy(update={"rollout_length": length})
     runner = OnPolicyRunner(algorithm.config, env, algorithm, seed)
     memory = algorithm.config.hidden_size if algorithm.recurrent else None
     runner.rollout = Rollout(env.spec, env.num_envs, length, memory, CPU, env.dtype)

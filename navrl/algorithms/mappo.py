@@ -31,11 +31,10 @@ class MAPPO:
             self.critic = make_critic(spec, config).to(device)
         self.value_norm = ValueNorm(config.value_norm).to(device)
         self.recurrent = config.network == "gru"
-        lr = config.lr
         self.optimiser = torch.optim.Adam(
             [
-                {"params": list(self.actor.parameters()), "lr": lr},
-                {"params": list(self.critic.parameters()), "lr": config.critic_lr or lr},
+                {"params": list(self.actor.parameters()), "lr": config.lr},
+                {"params": list(self.critic.parameters()), "lr": config.critic_learning_rate},
             ],
             eps=config.adam_eps,
             fused=device.type in ("cpu", "cuda"),
@@ -73,7 +72,7 @@ class MAPPO:
         ``next_values[t]`` is the value of what step t truly led to: the observation before auto-reset where an
         episode may have ended, else the next row.
         """
-        steps, hidden = rollout.length, None
+        steps = rollout.length
         if not self.recurrent:
             values, _ = self.critic(rollout.obs)
             at = list(rollout.final_obs)
@@ -108,7 +107,7 @@ class MAPPO:
     def update(self, rollout: Rollout, lr_scale: float, entropy_coef: float) -> dict[str, torch.Tensor]:
         """One iteration of learning; returns layer-1 metrics as 0-d tensors on the device (nothing is synchronised)."""
         config = self.config
-        for group, lr in zip(self.optimiser.param_groups, (config.lr, config.critic_lr or config.lr)):
+        for group, lr in zip(self.optimiser.param_groups, (config.lr, config.critic_learning_rate)):
             group["lr"] = lr * lr_scale
 
         old_values, next_values, critic_memory = self.evaluate_values(rollout)
