@@ -8,7 +8,7 @@ import sys
 
 def main(argv: list[str]) -> int:
     from envs.registry import validate_settings
-    from navrl.config import load
+    from navrl.config_sources import load
     from navrl.faults import ConfigError
 
     try:

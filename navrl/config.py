@@ -1,20 +1,15 @@
-"""The configuration: one flat, typed, frozen schema, and how a run's values are gathered and checked.
+"""The configuration: one flat, typed, frozen schema with one field a key, its file and its hash.
 
-``Config`` has one field a key. ``load`` gathers values from the command line, the environment (tracker settings
-only), a YAML file and the defaults, in this order of precedence, and reports all faults of all of them at once.
-Nothing here imports torch, an environment or a tracker: ``--help`` must be fast.
+Where the values of a run come from is ``config_sources``. Nothing here imports torch, an environment or a tracker:
+``--help`` must be fast.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,22 +18,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
 
-from navrl import command_line, fields, yaml_io
-from navrl.faults import ConfigError, Fault, nearest, secret_fault, show, show_key
-from navrl.redaction import holds_password, is_secret_key, is_secret_value, redact_typed
-
-SAMPLE_ENTITY = "your_account_or_team_name"  # as train_mpe.yaml shows it; nobody's account
+from navrl import fields, yaml_io
+from navrl.faults import Fault, nearest, show
+from navrl.redaction import holds_password
 
 # The kinds of key. Only "science" can change a result; it alone goes to trackers and into the hash. "name" keys are
 # fixed once a run exists. The others may change when a run is resumed.
 KINDS = ("science", "machine", "rhythm", "tracker", "name", "path")
-
-MAX_UNKNOWN = 50  # unknown keys that are each looked up; a file with more is something else
 
 MAIN_TASK = "simple_spread"  # the task whose settings the defaults below are
 
@@ -427,6 +417,11 @@ class Config(BaseModel):
         return self.batch_size if self.mini_batch_size is None else min(self.mini_batch_size, self.batch_size)
 
     @property
+    def chunk_steps(self) -> int:
+        """Steps over which a GRU's gradients flow back."""
+        return self.rollout_length if self.chunk_length is None else self.chunk_length
+
+    @property
     def decay_steps(self) -> int:
         """Environment steps over which learning rate and entropy bonus change."""
         return self.total_env_steps if self.lr_decay_steps is None else self.lr_decay_steps
@@ -456,7 +451,7 @@ class Config(BaseModel):
             lr_decay_steps=self.decay_steps,
             entropy_coef_end=self.final_entropy_coef,
             mini_batch_size=self.minibatch_size,
-            chunk_length=self.chunk_length or self.rollout_length,
+            chunk_length=self.chunk_steps,
         )
         return values
 
@@ -509,260 +504,3 @@ def dump(config: Config) -> str:
         else:
             lines.append(f"{key}: {yaml_io.emit(value)}")
     return "\n".join(lines) + "\n"
-
-
-# --- Gathering the values of a run
-
-Source = Literal["cli", "env", "yaml", "default"]
-# (env_id, env_backend, settings) -> (key, message) of every setting that the task does not take
-TaskCheck = Callable[[str, str, dict[str, Any]], Iterable[Sequence[str]]]
-
-# Environment variables that mean what the trackers' makers say. Old words of theirs are translated.
-ENVIRONMENT = {
-    "WANDB_MODE": "wandb_mode",
-    "WANDB_PROJECT": "wandb_project",
-    "WANDB_ENTITY": "wandb_entity",
-    "WANDB_RUN_GROUP": "wandb_group",
-    "WANDB_NAME": "wandb_name",
-    "WANDB_TAGS": "wandb_tags",
-    "SWANLAB_MODE": "swanlab_mode",
-    "MLFLOW_TRACKING_URI": "mlflow_tracking_uri",
-    "NAVRL_RUNS": "run_dir",
-}
-_OLD_WORDS = {("WANDB_MODE", "dryrun"): "offline", ("WANDB_MODE", "run"): "online", ("SWANLAB_MODE", "cloud"): "online"}
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A checked configuration and where it came from.
-
-    sources: for every key the layer that decided it. notices: things worth a line on the console, no faults.
-    config_file: the YAML file, if one was given. resume: the run directory to continue, if one was given.
-    """
-
-    config: Config
-    sources: Mapping[str, Source]
-    notices: tuple[str, ...] = ()
-    config_file: Path | None = None
-    resume: Path | None = None
-
-
-@dataclass
-class _Layer:
-    """Values from one place, with where each was said."""
-
-    source: Source
-    values: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-
-
-def _layer_faults(layer: _Layer) -> list[Fault]:
-    """What is wrong with single values of a layer. Faulty and unknown keys are taken out of it."""
-    faults = []
-    unknown = [key for key in layer.values if key not in Config.model_fields]
-    for key in unknown[:MAX_UNKNOWN]:
-        faults.append(_unknown(key, layer.values[key], layer.places[key]))
-    if len(unknown) > MAX_UNKNOWN:
-        faults.append(Fault("", f"{len(unknown) - MAX_UNKNOWN} more unknown keys; this is no configuration file",
-                            layer.places[unknown[MAX_UNKNOWN]]))
-    for key in unknown:
-        del layer.values[key]
-    for key in [key for key, value in layer.values.items() if is_secret_value(value) and kind_of(key) != "path"]:
-        del layer.values[key]
-        faults.append(secret_fault(key, layer.places[key]))
-    try:
-        Config.model_validate(layer.values, context={"fields_only": True})
-    except ValidationError as error:
-        for key in dict.fromkeys(str(detail["loc"][0]) for detail in error.errors(include_url=False)):
-            faults.append(_bad_value(key, layer.values.pop(key), layer.places[key]))
-    return faults
-
-
-def _unknown(key: str, value: Any, where: str) -> Fault:
-    if is_secret_key(key):
-        return secret_fault(show_key(key), where)
-    message = f"there is no such key; nearest: {nearest(key, KEYS)}"
-    if isinstance(value, dict):
-        inside = ", ".join(name if name in KEYS else f"{nearest(name, KEYS)} (for {show_key(name)})"
-                           for name in value if not is_secret_key(name))
-        message = f"keys are not nested; write those inside it at the top level: {inside or 'none was given'}"
-    return Fault(show_key(key), message, where)
-
-
-def _bad_value(key: str, value: Any, where: str) -> Fault:
-    info = Config.model_fields[key]
-    message = f"{show(value)} is not allowed; it must be {fields.allowed(info)}{fields.hint(value, info)}"
-    words = fields.choices(info)
-    if words:
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(item, str) and item not in words:
-                message += f"; nearest to {show(item)}: {nearest(item, words)}"
-    return Fault(key, message, where)
-
-
-def _environment_layer(environ: Mapping[str, str]) -> tuple[_Layer, list[Fault]]:
-    layer, faults = _Layer("env"), []
-    for variable, key in ENVIRONMENT.items():
-        text = environ.get(variable, "")
-        if not text:
-            continue
-        layer.places[key] = f"environment variable {variable}"
-        try:
-            layer.values[key] = fields.from_words([_OLD_WORDS.get((variable, text), text)], Config.model_fields[key])
-        except ValueError as error:
-            faults.append(Fault(key, redact_typed(str(error)), layer.places[key]))
-    return layer, faults
-
-
-def _file_layer(path: str, run_dir: str | None) -> tuple[_Layer, list[Fault], list[str]]:
-    layer = _Layer("yaml")
-    notices: list[str] = []
-    try:
-        document = yaml_io.read(path)
-    except ConfigError as error:
-        if run_dir is not None:
-            return layer, [fault._replace(message=f"{fault.message}; --resume takes the directory of a run")
-                           for fault in error.faults], notices
-        return layer, error.faults, notices
-    if document.empty:
-        notices.append(f"{path} sets nothing: every key takes its default (the main job, MAPPO on {MAIN_TASK})")
-    layer.values = document.values
-    layer.places = {key: document.where(key) for key in document.lines}
-    return layer, document.faults, notices
-
-
-def load(
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    task_check: TaskCheck | None = None,
-) -> Loaded:
-    """Gather, check and freeze the configuration of one run.
-
-    argv: the words after the program's name. environ: ``os.environ``. task_check: names the settings that the task
-    does not take (``envs.registry.validate_settings``); it also gets to say that there is no such task.
-
-    Prints the help text and raises SystemExit(0) for ``--help``. Raises ConfigError with all faults together.
-    """
-    if "--help" in argv or "-h" in argv:
-        _print_help()
-        raise SystemExit(0)
-    flags = command_line.parse(argv, Config)
-    faults = list(flags.faults)
-    notices: list[str] = []
-    on_command_line = _Layer("cli", flags.values, dict.fromkeys(flags.values, "command line"))
-    in_environment, more = _environment_layer(environ)
-    faults += more
-    in_file = _Layer("yaml")
-    path = flags.config
-    if flags.resume is not None:
-        if flags.config is not None:
-            faults.append(Fault("config", "--resume takes the run's own configuration; leave out --config",
-                                "command line"))
-        path = str(Path(flags.resume) / "config.yaml")
-        # A run keeps its names, whatever the shell of the day says.
-        in_environment.values = {k: v for k, v in in_environment.values.items()
-                                 if k not in ("wandb_project", "wandb_group", "wandb_name", "run_dir")}
-    if path is not None:
-        in_file, more, notices = _file_layer(path, flags.resume)
-        faults += more
-
-    unusable = {fault.key for fault in faults}
-    layers = (in_file, in_environment, on_command_line)
-    for layer in layers:
-        found = _layer_faults(layer)
-        unusable |= {fault.key for fault in found}
-        faults += found
-    values = {key: value for layer in layers for key, value in layer.values.items()}
-    sources: dict[str, Source] = dict.fromkeys(KEYS, "default")
-    sources.update({key: layer.source for layer in layers for key in layer.values})
-    places = {key: layer.places[key] for layer in layers for key in layer.values}
-
-    below = Config.model_validate(in_file.values, context={"fields_only": True})
-    above = Config.model_validate(values, context={"fields_only": True})
-    if flags.resume is None:
-        values["named_keys"] = _named_keys(below, above, on_command_line.values)
-    else:
-        faults += [fault._replace(where=places.get(fault.key, "")) for fault in resume_faults(below, above)]
-    notices += _replace_sample_entity(values, places)
-
-    config = Config.model_validate(values, context={"fields_only": True})
-    faults += [fault._replace(where=places.get(fault.key, "")) for fault in config.cross_faults(unusable)]
-    if task_check is not None and not unusable & {"env_id", "env_backend"}:
-        faults += _task_faults(config, task_check, sources, places, unusable)
-    if faults:
-        raise ConfigError(faults)
-    return Loaded(config, sources, tuple(notices + _notices(config, sources)),
-                  config_file=Path(flags.config) if flags.config else None,
-                  resume=Path(flags.resume) if flags.resume else None)
-
-
-def _print_help() -> None:
-    try:
-        print(command_line.help_text(Config), flush=True)
-    except BrokenPipeError:  # `--help | head`: what is left has no reader, now or when Python closes stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _named_keys(below: Config, config: Config, given: Mapping[str, Any]) -> tuple[str, ...]:
-    changed = {key for key in given if key in SCIENCE_KEYS and key != "seed"
-               and getattr(below, key) != getattr(config, key)}
-    return (*config.named_keys, *(key for key in KEYS if key in changed and key not in config.named_keys))
-
-
-def _replace_sample_entity(values: dict[str, Any], places: Mapping[str, str]) -> list[str]:
-    if values.get("wandb_entity") != SAMPLE_ENTITY:
-        return []
-    values["wandb_entity"] = None
-    if values.get("wandb_mode", "auto") == "auto":
-        values["wandb_mode"] = "offline"
-    return [f"wandb_entity ({places['wandb_entity']}) is still the sample value {SAMPLE_ENTITY}: W&B records offline; "
-            f"write your account or team there, or null"]
-
-
-def _task_faults(config: Config, task_check: TaskCheck, sources: Mapping[str, Source], places: Mapping[str, str],
-                 unusable: set[str]) -> list[Fault]:
-    settings = {key: value for key, value in config.task_settings().items() if key not in unusable}
-    faults = []
-    for found in task_check(config.env_id, config.env_backend, settings):
-        key, message = found[0], found[1].removeprefix(f"{found[0]}: ")
-        if key in TASK_SETTINGS and sources[key] == "yaml":
-            message += f" (--{key} null leaves it to the task)"
-        faults.append(Fault(key, message, places.get(key, "")))
-    return faults
-
-
-def _notices(config: Config, sources: Mapping[str, Source]) -> list[str]:
-    """What is allowed, and may still not be what was meant."""
-    notices = []
-    batch = config.batch_size
-    if config.mini_batch_size is not None and config.mini_batch_size > batch:
-        notices.append(f"mini_batch_size {config.mini_batch_size} is more than the {batch} joint steps of an "
-                       f"iteration: each epoch is one minibatch of all of them")
-    elif batch % config.minibatch_size:
-        notices.append(f"mini_batch_size {config.mini_batch_size} does not divide the {batch} joint steps of an "
-                       f"iteration: minibatches are unequal, and every step is used once an epoch")
-    chunk = config.chunk_length or config.rollout_length
-    if config.network == "gru" and config.mini_batch_size is not None and config.minibatch_size % chunk:
-        notices.append(f"mini_batch_size {config.mini_batch_size} is rounded to whole chunks of {chunk} steps "
-                       f"(network: gru)")
-    if config.total_env_steps < batch:
-        notices.append(f"total_env_steps {config.total_env_steps} is less than the {batch} steps of one iteration")
-    if config.lr_decay_steps is not None and config.lr_schedule == "constant" and config.entropy_coef_end is None:
-        notices.append("lr_decay_steps has no effect: lr_schedule is constant and entropy_coef_end is null")
-    if sources["logger"] == "cli" and sources["log_wandb"] == "yaml" and config.log_wandb:
-        if "wandb" not in config.logger:
-            notices.append("log_wandb: true in the file adds wandb to logger; --no_log_wandb leaves it out")
-    return notices
-
-
-def resume_faults(old: Config, new: Config) -> list[Fault]:
-    """Keys that a resumed run may not change: what was learnt so far would be another experiment's.
-
-    The budget (``total_env_steps``), trackers, intervals, paths and the machine may change.
-    """
-    faults = []
-    for key in KEYS:
-        if kind_of(key) in ("science", "name") and key != "total_env_steps" and getattr(old, key) != getattr(new, key):
-            faults.append(Fault(key, f"is {show(_plain(getattr(old, key)))} in the run and cannot become "
-                                     f"{show(_plain(getattr(new, key)))} on resume; start a new run for that"))
-    return faults

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from navrl.config import SCIENCE_KEYS, Config, Loaded
+from navrl.config import SCIENCE_KEYS, Config
+from navrl.config_sources import Loaded
 
 MAX_BYTES = 100  # of a directory name; the file systems in use allow 255, and a path holds three of ours
 MAX_ARTIFACT = 128  # characters that W&B takes

@@ -18,7 +18,8 @@ from envs.base import BatchEnv, EnvironmentFault
 from envs.seeding import SELECTION, TRAIN, stream_seed
 from navrl.animation import write_animation
 from navrl.checkpoint import CheckpointStore
-from navrl.config import Config, Loaded, config_hash, dump
+from navrl.config import Config, config_hash, dump
+from navrl.config_sources import Loaded
 from navrl.metrics import metadata as layer4
 from navrl.metrics.health import Health
 from navrl.metrics.summary import absent

@@ -9,7 +9,8 @@ from typing import Any
 
 from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore
-from navrl.config import KEYS, Config, Loaded, kind_of, resume_faults
+from navrl.config import KEYS, Config, kind_of
+from navrl.config_sources import Loaded, resume_faults
 from navrl.faults import ConfigError, Fault
 from navrl.naming import names, safe_directory
 from navrl.redaction import redact_all

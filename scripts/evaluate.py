@@ -108,7 +108,8 @@ def _configure(options: argparse.Namespace, settings: list[str]) -> tuple[Config
     from pydantic import ValidationError
 
     from envs.registry import validate_settings
-    from navrl.config import TASK_SETTINGS, load
+    from navrl.config import TASK_SETTINGS
+    from navrl.config_sources import load
     from runners.loading import config_of, read_checkpoint
 
     if options.policy:

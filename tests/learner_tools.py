@@ -10,7 +10,8 @@ from envs.base import ActionSpec, BatchEnv, Step, TaskSpec
 from envs.mpe.simple_spread_spec import layout
 from envs.seeding import uniform
 from navrl.algorithms.mappo import MAPPO
-from navrl.config import Config, load
+from navrl.config import Config
+from navrl.config_sources import load
 from navrl.rollout import Rollout
 from runners.on_policy import OnPolicyRunner
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from envs import registry
-from navrl.config import Config, ConfigError, Loaded, load
+from navrl.config import Config
+from navrl.config_sources import Loaded, load
+from navrl.faults import ConfigError
 
 CASES = Path(__file__).parent / "cases" / "config"
 

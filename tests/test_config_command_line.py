@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from navrl.config import KEYS, Config, ConfigError, load
+from navrl.config import KEYS, Config
+from navrl.config_sources import load
+from navrl.faults import ConfigError
 
 
 def flags(*argv: str) -> Config:

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from navrl import fields, yaml_io
-from navrl.config import KEYS, Config, ConfigError, Loaded, dump, load
+from navrl.config import KEYS, Config, dump
+from navrl.config_sources import Loaded, load
+from navrl.faults import ConfigError
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from envs import registry
 from navrl import config as config_module
 from navrl import fields
-from navrl.config import KEYS, KINDS, SCIENCE_KEYS, TASK_SETTINGS, Config, config_hash, dump, kind_of, load
+from navrl.config import KEYS, KINDS, SCIENCE_KEYS, TASK_SETTINGS, Config, config_hash, dump, kind_of
+from navrl.config_sources import load
 
 ROOT = Path(__file__).parent.parent
 MAIN_JOB = ROOT / "configs" / "train" / "train_mpe.yaml"
@@ -94,9 +95,9 @@ def test_help_lists_every_key_with_type_default_and_meaning(capsys: pytest.Captu
 
 def test_reading_a_configuration_needs_no_torch_numpy_or_task() -> None:
     code = (
-        "import sys, navrl.config, navrl.naming\n"
-        "navrl.naming.names(navrl.config.load([], {}))\n"
-        "try: navrl.config.load(['--help'], {})\n"
+        "import sys, navrl.config_sources, navrl.naming\n"
+        "navrl.naming.names(navrl.config_sources.load([], {}))\n"
+        "try: navrl.config_sources.load(['--help'], {})\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'envs', 'mpe2', 'pettingzoo', 'wandb'} & set(sys.modules)\n"
         "print(heavy, file=sys.stderr); sys.exit(bool(heavy))"
@@ -106,7 +107,7 @@ def test_reading_a_configuration_needs_no_torch_numpy_or_task() -> None:
 
 
 def test_help_into_a_closed_pipe_is_no_fault() -> None:
-    code = "import navrl.config; navrl.config.load(['--help'], {})"
+    code = "import navrl.config_sources; navrl.config_sources.load(['--help'], {})"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from navrl.config import ENVIRONMENT, Config, ConfigError, Loaded, dump, kind_of, load
+from navrl.config import Config, dump, kind_of
+from navrl.config_sources import ENVIRONMENT, Loaded, load
+from navrl.faults import ConfigError
 from navrl.naming import names
 
 

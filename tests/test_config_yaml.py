@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from navrl import yaml_io
-from navrl.config import Config, ConfigError, load
+from navrl.config import Config
+from navrl.config_sources import load
+from navrl.faults import ConfigError
 
 
 def load_text(tmp_path: Path, text: str | bytes, *argv: str) -> Config:

@@ -15,7 +15,7 @@ from test_config_cases import ACCEPTED, CASES
 from whole_runs import ROOT, Result, call, resume, run_dirs, summary, tiny_argv, train
 
 from navrl.checkpoint import CheckpointStore
-from navrl.config import load as load_config
+from navrl.config_sources import load as load_config
 from navrl.naming import safe_directory
 from navrl.tracking.record import RunLock
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from navrl.config import load
+from navrl.config_sources import load
 from navrl.naming import Names, artifact_name, compact, names, safe_directory
 
 

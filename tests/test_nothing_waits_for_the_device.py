@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from envs.mpe.simple_spread import BatchedSimpleSpread
 from learner_tools import CPU, learner_config
 from navrl.algorithms.mappo import MAPPO
-from navrl.config import load
+from navrl.config_sources import load
 from runners.on_policy import OnPolicyRunner
 
 torch.set_num_threads(1)

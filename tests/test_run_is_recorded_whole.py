@@ -13,7 +13,7 @@ from PIL import Image
 from whole_runs import Result, call, metadata, rows, summary, train
 
 from navrl.checkpoint import CheckpointStore, load
-from navrl.config import load as load_config
+from navrl.config_sources import load as load_config
 from navrl.metrics.trajectories import load_npz
 
 pytestmark = pytest.mark.usefixtures("no_code_copy")

@@ -8,7 +8,7 @@ import torch
 from envs.mpe.simple_spread import BatchedSimpleSpread
 from learner_tools import CPU, learner_config
 from navrl.algorithms.mappo import MAPPO
-from navrl.config import load
+from navrl.config_sources import load
 from runners.evaluation import evaluate
 from runners.on_policy import OnPolicyRunner
 from runners.policies import LearnedPolicy
