@@ -15,7 +15,7 @@ INITIAL_LOG_STD = -0.5
 def make_encoder(spec, inputs: int, config) -> nn.Module:
     """The encoder that ``config.network`` names, for one agent's observation (plus identity) of ``inputs`` numbers."""
     if config.network == "entity":
-        return EntityEncoder(spec.layout, config.hidden_size)
+        return EntityEncoder(spec.layout, config.hidden_size, config.num_layers, config.activation)
     return MLPEncoder(inputs, config.hidden_size, config.num_layers, config.activation, config.layer_norm)
 
 

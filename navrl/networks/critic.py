@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from navrl.networks.actor import make_agent_trunk
-from navrl.networks.encoders import EntityEncoder, MLPEncoder, linear
+from navrl.networks.encoders import ACTIVATIONS, EntityEncoder, MLPEncoder, linear
 from navrl.networks.trunk import Trunk
 
 
@@ -65,14 +65,15 @@ class EntityCritic(nn.Module):
     def __init__(self, spec, config) -> None:
         super().__init__()
         self.rows = spec.num_agents
-        self.encoder = EntityEncoder(spec.layout, config.hidden_size)
-        self.join = linear(2 * config.hidden_size, config.hidden_size, nn.init.calculate_gain("relu"))
+        self.encoder = EntityEncoder(spec.layout, config.hidden_size, config.num_layers, config.activation)
+        self.join = linear(2 * config.hidden_size, config.hidden_size, nn.init.calculate_gain(config.activation))
+        self.activation = ACTIVATIONS[config.activation]()
         self.head = linear(config.hidden_size, 1)
 
     def forward(self, obs, hidden=None, starts=None):
         features = self.encoder(obs)  # [T, B, N, H]
         others = (features.sum(-2, keepdim=True) - features) / max(features.shape[-2] - 1, 1)
-        joined = torch.relu(self.join(torch.cat([features, others], -1)))
+        joined = self.activation(self.join(torch.cat([features, others], -1)))
         return self.head(joined).squeeze(-1), hidden
 
     def heads(self) -> list[nn.Linear]:

@@ -43,23 +43,25 @@ class EntityEncoder(nn.Module):
     Every landmark is embedded with shared weights together with the other agents' offsets *to that landmark*
     (deep sets, Zaheer et al. 2017), the landmarks are pooled by multi-head attention with scores from their own
     embedding (Vaswani et al. 2017), the other agents by a sum. One set of weights runs for any number of either
-    (Agarwal et al. 2020, "Learning transferable cooperative behavior in multi-agent teams").
+    (Agarwal et al. 2020, "Learning transferable cooperative behavior in multi-agent teams"). A landmark's embedding
+    has ``layers`` layers.
 
     layout: slices of the observation, as ``envs.base.ObservationLayout``. Where it says ``padded``, an all-zero slot
     is "no entity" and takes no part.
     """
 
-    def __init__(self, layout, hidden: int, heads: int = 4) -> None:
+    def __init__(self, layout, hidden: int, layers: int, activation: str, heads: int = 4) -> None:
         super().__init__()
         self.layout, self.heads = layout, heads
         own, entity = layout.own.size * layout.own.count, layout.landmarks.size
-        gain = nn.init.calculate_gain("relu")
+        gain = nn.init.calculate_gain(activation)
+        self.activation = ACTIVATIONS[activation]()
         # (other agent, landmark) pairs are the most numerous rows, so their embedding is the narrowest
         pair, company = max(hidden // 4, 4), max(hidden // 2, 4)
         self.pair = linear(entity, pair, gain)
         self.landmark = linear(entity + own + pair, hidden, gain)
-        self.refine = linear(hidden, hidden, gain)
-        self.score = linear(hidden, heads)
+        self.refine = nn.ModuleList(linear(hidden, hidden, gain) for _ in range(layers - 1))
+        self.score = linear(hidden, heads, bias=False)  # softmax would cancel a bias
         self.other = linear(entity + own, company, gain)
         self.merge = linear(hidden + company + own, hidden, gain)
 
@@ -70,20 +72,21 @@ class EntityEncoder(nn.Module):
         present = _exists(others) if layout.padded else None
 
         # who else is near each landmark: [..., L, M, 2] offsets from landmark to agent -> [..., L, P]
-        nearby = torch.relu(self.pair(others.unsqueeze(-3) - landmarks.unsqueeze(-2)))
+        nearby = self.activation(self.pair(others.unsqueeze(-3) - landmarks.unsqueeze(-2)))
         nearby = (nearby if present is None else nearby * present.unsqueeze(-3)).sum(-2)
 
-        embedded = torch.relu(self.landmark(torch.cat([landmarks, _beside(own, landmarks), nearby], -1)))
-        embedded = torch.relu(self.refine(embedded))
+        embedded = self.activation(self.landmark(torch.cat([landmarks, _beside(own, landmarks), nearby], -1)))
+        for layer in self.refine:
+            embedded = self.activation(layer(embedded))
         scores = self.score(embedded)
         if layout.padded:
             scores = scores.masked_fill(~_exists(landmarks), -1e9)
         attention = torch.softmax(scores, -2).unsqueeze(-1)  # [..., L, heads, 1]
         pooled = (attention * embedded.unflatten(-1, (self.heads, -1))).sum(-3).flatten(-2)
 
-        company = torch.relu(self.other(torch.cat([others, _beside(own, others)], -1)))
+        company = self.activation(self.other(torch.cat([others, _beside(own, others)], -1)))
         company = (company if present is None else company * present).sum(-2)
-        return torch.relu(self.merge(torch.cat([pooled, company, own], -1)))
+        return self.activation(self.merge(torch.cat([pooled, company, own], -1)))
 
 
 def _entities(obs: torch.Tensor, group) -> torch.Tensor:
