@@ -32,6 +32,7 @@ LOCK_WAIT = 120.0                                 # others may be making the tab
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}                  # all else is FAILED
 ALIASES = {"latest": "newest"}                    # MLflow keeps `latest` to itself
 HOPELESS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "PERMISSION_DENIED", "UNAUTHENTICATED"}
+STORE = "mlflow.db"                               # the default store, beside the runs
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 PARENT_OF, UID = "navrl.parent_of", "navrl.uid"   # tags that say which runs are whose
 ACTED = ("action", "actions", "reward", "rewards", "contact")               # a span's outputs; the rest are its inputs
@@ -357,7 +358,7 @@ def store_address(run: RunInfo) -> str:
         raise TrackerUnavailable("the address of this run's store held a password, which is never kept; set "
                                  "MLFLOW_TRACKING_URI and publish again")
     if not uri:
-        return f"sqlite:///{run_root(run) / 'mlflow.db'}"
+        return f"sqlite:///{run_root(run) / STORE}"
     scheme = uri.partition(":")[0].partition("+")[0]
     if scheme not in (*DATABASES, "http", "https"):
         raise TrackerUnavailable(f"mlflow_tracking_uri: {redact(uri)!r} is no database and no server; write "
@@ -369,11 +370,13 @@ def store_address(run: RunInfo) -> str:
 
 
 def run_root(run: RunInfo) -> Path:
-    """The directory that holds the runs. Of a run directory that was moved away: its own `tracking/mlflow`."""
-    from navrl.naming import safe_directory
+    """The directory that holds the runs. Of a run directory that was moved away from them: its own `tracking/mlflow`."""
     group, project = run.run_dir.parents[0], run.run_dir.parents[1]
+    if run.training_pid is not None or (project.parent / STORE).exists():
+        return project.parent
+    from navrl.naming import safe_directory       # with the whole schema behind it: not while a run trains
     at_home = (group.name, project.name) == (safe_directory(run.group), safe_directory(run.project))
-    return project.parent if at_home or run.training_pid is not None else run.run_dir / "tracking" / "mlflow"
+    return project.parent if at_home else run.run_dir / "tracking" / "mlflow"
 
 
 def _stored_setting(run_dir: Path) -> Any:
