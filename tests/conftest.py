@@ -1,10 +1,10 @@
-"""What every test shares: one torch thread, and services that may be asked for."""
+"""What every test shares: one torch thread, a fixed torch seed, and services that may be asked for."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -34,11 +34,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _one_torch_thread() -> Iterator[None]:
-    yield
+def _torch_begins_alike() -> None:
     import torch
 
     torch.set_num_threads(1)  # a test that ran an experiment may have changed it
+    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -9,8 +9,6 @@ from torch import distributions as reference
 
 from navrl.networks.distributions import Categorical, SquashedGaussian
 
-torch.set_num_threads(1)
-
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

@@ -9,13 +9,7 @@ from envs.mpe.simple_spread import BatchedSimpleSpread
 from learner_tools import RaggedTask, filled_rollout, learner, learner_config, no_reward, runner_for, task_spec
 from navrl.rollout import gae
 
-torch.set_num_threads(1)
 GAMMA, LAMBDA = 0.95, 0.9
-
-
-@pytest.fixture(autouse=True)
-def fixed_numbers() -> None:
-    torch.manual_seed(0)
 
 
 def naive_gae(rewards, values, next_values, terminated, truncated, gamma, lam):

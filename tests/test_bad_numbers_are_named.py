@@ -8,8 +8,6 @@ import torch
 from learner_tools import RaggedTask, learner, learner_config, no_reward, runner_for, task_spec
 from runners.guards import NonFiniteError, require_finite, rollout_tensors
 
-torch.set_num_threads(1)
-
 
 def bad_at(step: int, value: float):
     """A task whose reward is ``value`` for copy 1, agent 0 in the given step, else 0."""

@@ -8,7 +8,6 @@ import torch
 from envs.base import TaskError
 from envs.mpe.simple_spread import BatchedSimpleSpread
 
-torch.set_num_threads(1)
 SUCCESS = {"terminate_on_success": True}
 
 

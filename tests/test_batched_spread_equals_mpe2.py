@@ -12,7 +12,6 @@ from mpe2.simple_spread.simple_spread import Scenario
 
 from envs.mpe.simple_spread import BatchedSimpleSpread
 
-torch.set_num_threads(1)
 TOLERANCE = 1e-9  # the contract is 1e-6; contacts of stiffness 1e3 magnify rounding, so not 1e-15
 
 

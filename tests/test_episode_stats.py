@@ -9,8 +9,6 @@ from envs.mpe.simple_spread import BatchedSimpleSpread
 from learner_tools import CPU, RaggedTask, learner, learner_config, random_reward, runner_for, task_spec
 from runners.episode_stats import EpisodeStats
 
-torch.set_num_threads(1)
-
 
 def slow_rows(rewards: torch.Tensor, done: torch.Tensor, roles: tuple[str, ...], every: int) -> list[dict[str, float]]:
     """One row ``every`` steps by a loop over copies and steps: rewards ``[T, E, N]``, done ``[T, E]``."""

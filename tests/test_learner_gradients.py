@@ -18,7 +18,6 @@ from learner_tools import (
     task_spec,
 )
 
-torch.set_num_threads(1)
 
 CASES = {
     "mlp": (task_spec(2, 4), ("--network", "mlp")),

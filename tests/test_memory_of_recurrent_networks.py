@@ -8,13 +8,7 @@ import torch
 from learner_tools import RaggedTask, box, filled_rollout, learner, learner_config, random_reward, runner_for, task_spec
 from navrl.networks.recurrent import GRUCore
 
-torch.set_num_threads(1)
 LENGTHS = [3, 7, 5, 1, 12]
-
-
-@pytest.fixture(autouse=True)
-def fixed_numbers() -> None:
-    torch.manual_seed(0)
 
 
 def test_the_core_equals_torch_gru_on_each_episode() -> None:

@@ -7,7 +7,6 @@ import torch
 
 from learner_tools import RaggedTask, filled_rollout, learner, learner_config, random_reward, task_spec
 
-torch.set_num_threads(1)
 STEPS, ENVS = 12, 5
 SIZES = [1, 2, 7, 12, 25, 59, 60, 61, 1000, None]
 

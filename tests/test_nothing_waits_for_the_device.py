@@ -15,7 +15,6 @@ from navrl.algorithms.mappo import MAPPO
 from navrl.config_sources import load
 from runners.on_policy import OnPolicyRunner
 
-torch.set_num_threads(1)
 # what reads values on the host, or has a result whose shape depends on them
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "_unique2")
 

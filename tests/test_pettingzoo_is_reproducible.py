@@ -16,8 +16,6 @@ from envs.mpe import adapter
 from envs.pettingzoo import PettingZooEnv
 from test_pettingzoo_tasks import MPE2, actions, build
 
-torch.set_num_threads(1)
-
 
 def rollout(env: PettingZooEnv, steps: int, seed: int = 0) -> list[torch.Tensor]:
     rng = np.random.default_rng(seed)

@@ -14,7 +14,6 @@ from envs.base import EnvironmentFault, TaskError
 from envs.pettingzoo import PettingZooEnv, role
 from envs.seeding import episode_seed
 
-torch.set_num_threads(1)
 
 MPE2 = [
     "collect_treasure_v1",

@@ -18,7 +18,6 @@ from envs.base import EnvironmentFault, TaskError
 from envs.pettingzoo import PettingZooEnv
 from test_pettingzoo_tasks import build
 
-torch.set_num_threads(1)
 ZERO = torch.zeros(2, 2, dtype=torch.int64)
 
 

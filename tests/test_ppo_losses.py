@@ -10,8 +10,6 @@ import torch
 
 from navrl.algorithms.losses import approx_kl, clipped_surrogate, explained_variance, value_error, value_loss
 
-torch.set_num_threads(1)
-
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -13,8 +13,6 @@ from envs.mpe.controllers import CONTROLLERS, COAST, PUSH, STEP, make_controller
 from envs.mpe.simple_spread import BatchedSimpleSpread
 from envs.registry import make_env
 
-torch.set_num_threads(1)
-
 
 def play(policy: str, num_envs: int, settings: dict | None = None, seed: int = 0) -> torch.Tensor:
     """Episode rewards ``[E]`` on the batched task."""

@@ -15,8 +15,6 @@ from envs.base import TaskError
 from envs.mpe.simple_spread import BatchedSimpleSpread
 from envs.registry import TASKS, make_env, resolve_settings, task_names, validate_settings
 
-torch.set_num_threads(1)
-
 
 def test_every_mpe2_task_has_a_short_name() -> None:
     modules = {task.module for task in TASKS.values()}

@@ -10,7 +10,6 @@ from learner_tools import CPU, learner_config
 from navrl.algorithms.mappo import MAPPO
 from runners.on_policy import OnPolicyRunner
 
-torch.set_num_threads(1)
 BATCH = 4 * 5
 
 

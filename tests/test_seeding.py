@@ -12,7 +12,6 @@ from scipy import stats
 from envs import seeding
 from envs.mpe.simple_spread import BatchedSimpleSpread
 
-torch.set_num_threads(1)
 # The generator's first outputs from state 0, as published with it (Vigna's splitmix64.c; Java's SplittableRandom).
 PUBLISHED = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from envs.mpe.simple_spread import BatchedSimpleSpread
 from learner_tools import CPU, learner_config
 from navrl.algorithms.mappo import MAPPO
 from runners.on_policy import OnPolicyRunner
-
-torch.set_num_threads(1)
 
 
 # Measured over seeds 1-3, mean of the last 3 iterations: entity -18.4, -20.3, -19.4; mlp -20.5, -21.3, -20.4.

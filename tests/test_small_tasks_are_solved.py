@@ -6,7 +6,6 @@ import torch
 
 from learner_tools import RaggedTask, box, learner, learner_config, runner_for, task_spec
 
-torch.set_num_threads(1)
 COPIES = 64
 FLAGS = ("--lr", "1e-2", "--lr_schedule", "linear", "--ppo_epoch", "4", "--hidden_size", "16", "--num_layers", "1")
 

@@ -13,7 +13,6 @@ from runners.evaluation import evaluate
 from runners.on_policy import OnPolicyRunner
 from runners.policies import LearnedPolicy
 
-torch.set_num_threads(1)
 KINDS = {
     "default": (),
     "mlp": ("--network", "mlp", "--continuous_actions", "--value_norm", "popart"),

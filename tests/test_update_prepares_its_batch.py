@@ -9,8 +9,6 @@ import torch
 from learner_tools import RaggedTask, learner, learner_config, random_reward, runner_for, task_spec
 from test_advantages import naive_gae
 
-torch.set_num_threads(1)
-
 
 def loud_reward(*arguments: torch.Tensor) -> torch.Tensor:
     return 10 + 5 * random_reward(*arguments)

@@ -9,13 +9,6 @@ import torch
 from learner_tools import entity_spec, learner, learner_config, task_spec
 from navrl.networks.value_norm import MIN_VARIANCE, ValueNorm
 
-torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def fixed_numbers() -> None:
-    torch.manual_seed(0)
-
 
 def batches(count: int = 7) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)

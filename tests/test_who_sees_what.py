@@ -10,13 +10,6 @@ from learner_tools import CPU, box, entity_spec, learner, learner_config, task_s
 from navrl.algorithms.mappo import MAPPO
 from runners.on_policy import OnPolicyRunner
 
-torch.set_num_threads(1)
-
-
-@pytest.fixture(autouse=True)
-def fixed_numbers() -> None:
-    torch.manual_seed(0)
-
 
 def outputs(algorithm: MAPPO, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(what decides each agent's actions ``[1, B, N, A]``, values ``[1, B, N]``) of observations ``[1, B, N, O]``."""

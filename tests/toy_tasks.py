@@ -52,16 +52,20 @@ def hunters_and_prey() -> Counter:
     )
 
 
+class CountsEpisodes(Counter):
+    """``episode`` is the number of the present one: 5 episodes in 25 steps, so the 12th is in the third rollout."""
+
+    episode = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.episode += 1
+        return super().reset(seed, options)
+
+
 def nan_in_third_iteration() -> Counter:
-    """A reward that is not a number, at step 3 of the 12th episode (5 episodes in 25 steps)."""
+    """A reward that is not a number, at step 3 of the 12th episode."""
 
-    class Late(Counter):
-        episode = 0
-
-        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-            self.episode += 1
-            return super().reset(seed, options)
-
+    class Late(CountsEpisodes):
         def reward(self, agent: str, action: Any) -> float:
             bad = self.episode == 12 and self.count == 3 and agent == "agent_1"
             return float("nan") if bad else super().reward(agent, action)
@@ -72,13 +76,7 @@ def nan_in_third_iteration() -> Counter:
 def raises_in_third_iteration() -> Counter:
     """A bug of the task's own, in its 12th episode."""
 
-    class Raises(Counter):
-        episode = 0
-
-        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-            self.episode += 1
-            return super().reset(seed, options)
-
+    class Raises(CountsEpisodes):
         def reward(self, agent: str, action: Any) -> float:
             if self.episode == 12:
                 raise KeyError("a bug in the task")
