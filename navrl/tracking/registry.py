@@ -6,6 +6,7 @@ import importlib
 TRACKERS = {
     "wandb": "navrl.tracking.wandb:WandbTracker",
     "mlflow": "navrl.tracking.mlflow:MlflowTracker",
+    "swanlab": "navrl.tracking.swanlab:SwanlabTracker",
     "tensorboard": "navrl.tracking.tensorboard:TensorboardTracker",
 }
 
