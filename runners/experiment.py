@@ -96,6 +96,7 @@ class Experiment:
         self.record.write_metadata(self.metadata)
         name = names(loaded)
         settings = self.config.model_dump() | {
+            "logger": self.config.trackers,
             "project_name": name.project,
             "group": name.group,
             "experiment_name": name.experiment_name,

@@ -12,6 +12,7 @@ import pytest
 import read_wandb
 import tracking_run
 
+from navrl.config import Config
 from navrl.tracking import wandb as backend
 from navrl.tracking.convert import from_json
 from navrl.tracking.record import read_events, read_rows, read_summary
@@ -167,7 +168,7 @@ def test_without_wandb_the_run_goes_on_and_says_so(tmp_path):
     assert len(read_rows(result["run_dir"])) == 5 and read_summary(result["run_dir"])["status"] == "finished"
 
 
-@pytest.mark.parametrize("how", [{"mode": "disabled"}, {"settings": {"log_wandb": False}}])
+@pytest.mark.parametrize("how", [{"mode": "disabled"}, {"logger": Config(logger=["wandb"], log_wandb=False).trackers}])
 def test_disabled_starts_nothing(tmp_path, how):
     result = tracking_run.run(tracking_run.environment(tmp_path / "home"), root=tmp_path / "runs", rows=5, **how)
     assert result["lines"] == [] and not (result["run_dir"] / "tracking" / "wandb").exists()

@@ -27,7 +27,7 @@ from navrl.tracking.tracker import RunInfo
 
 LOOK_EVERY = 1.0                      # seconds between looks at what the children report
 TRACKER_SETTINGS = ("wandb_entity", "wandb_mode", "wandb_proxy", "swanlab_mode", "mlflow_tracking_uri", "trace",
-                    "keep_artifacts", "tracker_timeout", "tracker_disk_budget_mb", "privacy", "log_filter", "seed")
+                    "keep_artifacts", "tracker_timeout", "tracker_disk_budget_mb", "privacy", "seed")
 
 
 class TrackerHub:
@@ -36,7 +36,8 @@ class TrackerHub:
     def __init__(self, record: LocalRecord, settings: Mapping[str, Any], *, science: Mapping[str, Any],
                  metadata: Mapping[str, Any] | None = None, total_env_steps: int | None = None,
                  source_root: Path | None = None, terminal: bool | None = None):
-        """`settings`: the whole flat configuration; `science`: what of it can change a result (trackers' run config).
+        """`settings`: the whole flat configuration, with `Config.trackers` as `logger`; `science`: what of it can change
+        a result (trackers' run config).
 
         Raises RecordError where `WANDB_RUN_ID` belongs to another run.
         """
@@ -47,14 +48,7 @@ class TrackerHub:
         self._gone: set[str] = set()              # children whose early end was told
         self._looked = 0.0
         self._ended: dict[str, str] = {}          # why a child was not waited for any longer
-        loggers = settings.get("logger") or ()
-        loggers = [loggers] if isinstance(loggers, str) else list(loggers)
-        if settings.get("log_wandb"):
-            loggers.append("wandb")
-        if settings.get("log_wandb") is False or settings.get("wandb_mode") == "disabled":
-            loggers = [name for name in loggers if name != "wandb"]
-        if settings.get("swanlab_mode") == "disabled":
-            loggers = [name for name in loggers if name != "swanlab"]
+        loggers = [name for name in settings.get("logger") or () if settings.get(f"{name}_mode") != "disabled"]
         self.backends = [name for name in dict.fromkeys(loggers) if name != "console"]
         self._patience = float(settings.get("tracker_timeout") or NO_PROGRESS)
         self.console = Console(total_env_steps, progress="console" in loggers, terminal=terminal,
