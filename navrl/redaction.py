@@ -31,8 +31,8 @@ _BARE_LOGIN = re.compile(r"(?<![\w/@:.-])[^\s/:@=,'\"`<>]{1,64}:[^\s/@,'\"`<>]{1
 # Keys that are known by their shape. W&B's were 40 hexadecimal digits until 2025, alas like a git commit, which is
 # left alone where it is called one ("commit 0123...", "git_commit": "0123...").
 _HEX_KEY = (
-    r"(?<![0-9A-Za-z])(?<!commit )(?<!commit=)(?<!commit: )(?<!commit\": \")(?<!commit': ')"
-    r"[0-9a-fA-F]{40}(?![0-9A-Za-z])"
+    r"(?<![0-9A-Za-z])(?=[0-9a-fA-F]{40}(?![0-9A-Za-z]))"
+    r"(?<!commit )(?<!commit=)(?<!commit: )(?<!commit\": \")(?<!commit': ')[0-9a-fA-F]{40}"
 )
 _KEYS = re.compile(
     rf"{_HEX_KEY}|\bwandb_v\d+_\w{{8,}}"  # W&B
@@ -46,7 +46,9 @@ _KEYS = re.compile(
 _AUTHORIZATION = re.compile(r"(?i)(\b(?:bearer|authorization:\s*(?:basic|token|bearer))\s+)[\w.~+/=-]{8,}")
 
 # A value beside a name that says secret.
-_WORD = r"[\w.-]{0,64}?(?:api[_-]?key|access[_-]?key|private[_-]?key|token|passw(?:or)?d|secret)"
+_SECRET_WORD = r"(?:api[_-]?key|access[_-]?key|private[_-]?key|token|passw(?:or)?d|secret)"
+_SAYS_SECRET = re.compile(_SECRET_WORD, re.IGNORECASE)
+_WORD = rf"[\w.-]{{0,64}}?{_SECRET_WORD}"
 _NAME = rf"(?<![\w.-]){_WORD}"
 _QUOTED = re.compile(rf"(?i)({_NAME}[\"']?\s*[:=]\s*[bru]?([\"']))([^\s\"'{{}}<>$]{{6,}})(\2)")
 _FLAG = re.compile(rf"(?i)((?<![\w.-])--{_WORD}(?:=|\s+))([^\s'\"-][^\s'\"]*)")
@@ -69,12 +71,14 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
         else:
             text = text.replace(value, HIDDEN)
     text = _KEYS.sub(HIDDEN, text)
-    for login in (_URL_PASSWORD, _URL_USER, _BARE_LOGIN):
-        text = login.sub(f"{HIDDEN}@", text)
+    if "@" in text:
+        for login in (_URL_PASSWORD, _URL_USER, _BARE_LOGIN):
+            text = login.sub(f"{HIDDEN}@", text)
     text = _AUTHORIZATION.sub(rf"\1{HIDDEN}", text)
-    text = _QUOTED.sub(rf"\1{HIDDEN}\4", text)
-    for assigned in (_FLAG, _VARIABLE, _YAML):
-        text = assigned.sub(rf"\1{HIDDEN}", text)
+    if _SAYS_SECRET.search(text):  # few files do, and the patterns below cost a second for all of this project
+        text = _QUOTED.sub(rf"\1{HIDDEN}\4", text)
+        for assigned in (_FLAG, _VARIABLE, _YAML):
+            text = assigned.sub(rf"\1{HIDDEN}", text)
     return text
 
 
