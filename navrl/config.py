@@ -166,7 +166,7 @@ class Config(BaseModel):
         2, "Number of hidden layers.", ge=1, le=64,
         larger="more expressive, slower, harder to train", smaller="faster and easier to train",
     )
-    activation: Literal["tanh", "relu"] = _learns("tanh", "Activation function of the hidden layers.")
+    activation: Literal["tanh", "relu"] = _learns("relu", "Activation function of the hidden layers.")
     layer_norm: bool = _learns(
         False, "LayerNorm on the input and after each hidden layer, as official MAPPO has (mlp and gru only).")
 
