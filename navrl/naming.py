@@ -1,4 +1,4 @@
-"""Names of runs: built from the run itself, kept as they are for display, made safe for directories and artifacts."""
+"""Names of runs: built from the run itself, kept as they are for display, made safe for directories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from navrl.config import SCIENCE_KEYS, Config
 from navrl.config_sources import Loaded
 
 MAX_BYTES = 100  # of a directory name; the file systems in use allow 255, and a path holds three of ours
-MAX_ARTIFACT = 128  # characters that W&B takes
 
 # Already part of every built group name.
 _IN_EVERY_GROUP = ("env_id", "num_agents", "algorithm_name", "seed")
@@ -109,14 +108,3 @@ def safe_directory(name: str) -> str:
     if _RESERVED.match(kept):
         kept = ("_" + kept).encode()[:room].decode("utf-8", "ignore")
     return f"{kept}~{_hash(name)}"
-
-
-def artifact_name(name: str) -> str:
-    """A name that W&B takes for an artifact or alias: at most 128 of ``A-Z a-z 0-9 _ . -``.
-
-    A name that had to be changed ends in ``-`` and 8 digits of its hash.
-    """
-    kept = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    if kept == name and 0 < len(kept) <= MAX_ARTIFACT:
-        return kept
-    return f"{kept[: MAX_ARTIFACT - 9] or 'name'}-{_hash(name)}"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from navrl.config_sources import load
-from navrl.naming import Names, artifact_name, compact, names, safe_directory
+from navrl.naming import Names, compact, names, safe_directory
 
 
 def named(*argv: str) -> Names:
@@ -145,20 +145,3 @@ def test_hostile_names_never_share_a_directory() -> None:
 def test_any_two_names_get_two_safe_directories(first: str, second: str) -> None:
     check_directory(first)
     assert (safe_directory(first) == safe_directory(second)) == (first == second)
-
-
-@given(st.text(), st.text())
-def test_an_artifact_name_is_what_wandb_takes(first: str, second: str) -> None:
-    for name in (first, second):
-        safe = artifact_name(name)
-        assert 1 <= len(safe) <= 128
-        assert safe.isascii() and all(char.isalnum() or char in "_.-" for char in safe)
-    if first != second:
-        assert artifact_name(first) != artifact_name(second) or artifact_name(second) == second
-
-
-def test_artifact_names_of_the_contract() -> None:
-    assert artifact_name("navrl_simple_spread_mappo") == "navrl_simple_spread_mappo"
-    changed = artifact_name("navrl_pettingzoo:a.b:c_mappo")
-    assert changed.startswith("navrl_pettingzoo_a.b_c_mappo-")
-    assert len(artifact_name("x" * 500)) == 128

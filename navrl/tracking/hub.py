@@ -26,8 +26,9 @@ from navrl.tracking.registry import TRACKERS
 from navrl.tracking.tracker import RunInfo
 
 LOOK_EVERY = 1.0                      # seconds between looks at what the children report
-TRACKER_SETTINGS = ("wandb_entity", "wandb_mode", "wandb_proxy", "swanlab_mode", "mlflow_tracking_uri", "trace",
-                    "keep_artifacts", "tracker_timeout", "tracker_disk_budget_mb", "privacy", "seed")
+TRACKER_SETTINGS = ("wandb_entity", "wandb_project", "wandb_group", "wandb_name", "wandb_mode", "wandb_proxy",
+                    "swanlab_mode", "mlflow_tracking_uri", "trace", "keep_artifacts", "tracker_timeout",
+                    "tracker_disk_budget_mb", "privacy", "seed")
 
 
 class TrackerHub:

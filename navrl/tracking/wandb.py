@@ -90,8 +90,10 @@ class WandbTracker(Tracker):
         taken = settings.get("wandb_run_id") and not os.environ.get("WANDB_SWEEP_ID") and not _was_started(run.run_dir)
         try:
             self.run = wandb.init(
-                entity=settings.get("wandb_entity") or None, project=run.project, name=run.name[:128],
-                group=run.group[:128], job_type="train", tags=[tag[:64] for tag in run.tags] or None, id=run_id,
+                entity=settings.get("wandb_entity") or None, project=settings.get("wandb_project") or run.project,
+                name=(settings.get("wandb_name") or run.name)[:128],
+                group=(settings.get("wandb_group") or run.group)[:128], job_type="train",
+                tags=[tag[:64] for tag in run.tags] or None, id=run_id,
                 config=json_ready(run.config), mode=mode, reinit="create_new", dir=os.environ["WANDB_DIR"],
                 resume=None if self.local else "never" if taken else "allow", settings=options)
         except wandb.errors.UsageError as error:
