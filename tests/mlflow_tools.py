@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import shutil
@@ -34,8 +35,9 @@ class Server:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1",
-             "--backend-store-uri", self.database, "--artifacts-destination", str(self.directory / "artifacts")],
+            [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port),
+             "--workers", "1", "--backend-store-uri", self.database,
+             "--artifacts-destination", str(self.directory / "artifacts")],
             env=tracking_run.environment(self.directory / "home", MLFLOW_DISABLE_TELEMETRY="true",
                                         MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"), cwd=self.directory,
             stdin=subprocess.DEVNULL, stdout=open(self.directory / "out.txt", "ab"), stderr=subprocess.STDOUT,
@@ -83,6 +85,21 @@ class Postgres:
             self._do("stop")
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@functools.cache
+def _template() -> bytes:
+    """An SQLite store with its tables and nothing in it: MLflow takes seconds to make one."""
+    with tempfile.TemporaryDirectory() as directory:
+        client(f"sqlite:///{directory}/mlflow.db").search_experiments()
+        return Path(directory, "mlflow.db").read_bytes()
+
+
+def empty_store(path: Path) -> str:
+    """Address of a store at `path` whose tables are there already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(_template())
+    return f"sqlite:///{path}"
 
 
 def client(uri: str) -> Any:

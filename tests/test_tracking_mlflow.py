@@ -11,7 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tracking_run
-from mlflow_tools import Postgres, Server, assert_same_rows, children, client, download, registry_at, rows, runs
+from mlflow_tools import (
+    Postgres,
+    Server,
+    assert_same_rows,
+    children,
+    client,
+    download,
+    empty_store,
+    registry_at,
+    rows,
+    runs,
+)
 
 from navrl.metrics.trajectories import Trajectories
 from navrl.tracking import mlflow as backend
@@ -52,7 +63,7 @@ def group(request, tmp_path_factory):
         keeper = Postgres()
         told = uri = keeper.url
     else:
-        keeper = Server(base / "server", f"sqlite:///{base / 'server.db'}")
+        keeper = Server(base / "server", empty_store(base / "server.db"))
         told = uri = keeper.url
     try:
         seeds = (1, 2, 3) if request.param == "sqlite" else (1, 2)
@@ -157,7 +168,8 @@ def test_animations_and_tables_are_artifacts(first, tmp_path):
 
 def test_an_episode_is_a_trace_of_a_span_a_step_and_agent(first):
     store, run, _, _ = first
-    found = store.search_traces([run.info.experiment_id], filter_string=f"tag.`navrl.uid` = '{run.data.tags['navrl.uid']}'")
+    mine = f"tag.`navrl.uid` = '{run.data.tags['navrl.uid']}'"
+    found = store.search_traces([run.info.experiment_id], filter_string=mine)
     (trace,) = [store.get_trace(trace.info.trace_id) for trace in found]
     assert trace.info.trace_metadata["mlflow.sourceRun"] == run.info.run_id
     assert trace.info.tags["step"] == "2000" and "mlflow.user" not in trace.info.trace_metadata
@@ -269,8 +281,9 @@ def test_a_trace_of_a_trajectory_file_has_observation_action_reward_and_contact(
     positions[:, :, 1, 0] = 1.0
     positions[2, 0, 1, 0] = 0.2  # after step 2 of the first episode they touch
     file = Trajectories(
-        rewards=np.arange(16.0).reshape(steps, 2, agents), lengths=lengths, roles=("agent",) * agents, score_role="agent",
-        agent_pos=positions, agent_vel=positions + 5, goal_pos=np.full((steps + 1, 2, 1, 2), 3.0),
+        rewards=np.arange(16.0).reshape(steps, 2, agents), lengths=lengths,
+        roles=("agent",) * agents, score_role="agent", agent_pos=positions, agent_vel=positions + 5,
+        goal_pos=np.full((steps + 1, 2, 1, 2), 3.0),
         agent_radii=np.full(agents, 0.15), goal_radius=0.1, actions=np.ones((steps, 2, agents), dtype=np.int64),
     )  # fmt: skip
     path = tmp_path / "e.npz"

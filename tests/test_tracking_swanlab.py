@@ -39,6 +39,10 @@ def records(run_dir):
     return found
 
 
+def state_of(finish):
+    return type(finish).DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number[finish.state].name
+
+
 def rows(run_dir):
     """({step: {metric: value}}, {step: wall time})"""
     found, walls = {}, {}
@@ -92,7 +96,7 @@ def test_names_config_and_end(finished):
     assert (values["lr"], values["seed"], values["sizes"], values["status"]) == (5e-4, 1, [64, 64], "finished")
     assert values["metadata"]["git_commit"] == "0" * 40
     (end,) = found["finish"]
-    assert end.state == type(end).DESCRIPTOR.fields_by_name["state"].enum_type.values_by_name["RUN_STATE_FINISHED"].number
+    assert state_of(end) == "RUN_STATE_FINISHED"
 
 
 def test_media_tables_alerts_and_checkpoints_are_there(finished):
@@ -127,8 +131,7 @@ def test_a_run_that_was_cut_short_says_so_and_a_resume_has_each_step_once(tmp_pa
     first = tracking_run.run(env, root=tmp_path / "runs", rows=20, end=end, exit_code=1, **OPTIONS)
     run_dir = first["run_dir"]
     (record,) = records(run_dir)["finish"]
-    values = type(record).DESCRIPTOR.fields_by_name["state"].enum_type.values_by_number
-    assert values[record.state].name == f"RUN_STATE_{state}"
+    assert state_of(record) == f"RUN_STATE_{state}"
     tracking_run.run(env, root=tmp_path / "runs", resume=run_dir, cut=1000, base=0.5, rows=30, **OPTIONS)
     assert [row["step"] for row in read_rows(run_dir)] == [100 * i for i in range(1, 41)]
     assert_same_rows(rows(run_dir)[0], read_rows(run_dir))  # the resumed values, and one directory only

@@ -58,14 +58,14 @@ class MlflowTracker(Tracker):
         try:
             import mlflow
         except ImportError:
-            raise TrackerUnavailable("not installed, nothing goes to MLflow; `pip install mlflow==3.17.2`, then publish "
-                                     f"with: python scripts/sync.py {run.run_dir} --to mlflow") from None
+            raise TrackerUnavailable("not installed, nothing goes to MLflow; `pip install mlflow==3.17.2`, then "
+                                     f"publish with: python scripts/sync.py {run.run_dir} --to mlflow") from None
         self._run, self._live = run, run.training_pid is not None
         uri, root = store_address(run), run_root(run)
         host = urllib.parse.urlsplit(uri).hostname
         if run.settings.get("privacy") == "strict" and host not in (None, "localhost", "127.0.0.1", "::1"):
-            raise TrackerUnavailable(f"privacy: strict sends nothing to {host}; leave mlflow_tracking_uri out for a file "
-                                     "beside the runs")
+            raise TrackerUnavailable(f"privacy: strict sends nothing to {host}; leave mlflow_tracking_uri out for a "
+                                     "file beside the runs")
         if uri.startswith("http") and not answers(uri):
             raise ConnectionError(f"{redact(uri)} does not answer")
         mlflow.set_tracking_uri(uri)
@@ -119,7 +119,7 @@ class MlflowTracker(Tracker):
                     raise
                 experiment = self._client.get_experiment_by_name(name)
         if experiment.lifecycle_stage != "active":
-            raise TrackerUnavailable(f"experiment {name!r} is deleted in MLflow; restore it there with `mlflow experiments "
+            raise TrackerUnavailable(f"experiment {name!r} is deleted in MLflow; restore it with `mlflow experiments "
                                      f"restore --experiment-id {experiment.experiment_id}`, or use another project_name")
         return experiment.experiment_id
 
@@ -211,7 +211,7 @@ class MlflowTracker(Tracker):
         self._rows += [Metric(name, value, int(1000 * wall), int(step)) for name, value in values.items()]
 
     def _finite(self, name: str, value: int | float, step: int) -> float:
-        """MLflow knows NaN but turns an infinity into 1.8e308, which ruins a chart: it is NaN there, and a tag says so."""
+        """MLflow takes NaN but makes 1.8e308 of an infinity, which ruins a chart: so it is NaN, and a tag says it."""
         if not math.isinf(value):
             return float(value)
         self._odd.setdefault(f"nonfinite.{name}"[:MAX_NAME], f"{'+' if value > 0 else '-'}Infinity at step {step}")
@@ -370,7 +370,7 @@ def store_address(run: RunInfo) -> str:
 
 
 def run_root(run: RunInfo) -> Path:
-    """The directory that holds the runs. Of a run directory that was moved away from them: its own `tracking/mlflow`."""
+    """The directory that holds the runs; of a run directory that was moved away from them, its `tracking/mlflow`."""
     group, project = run.run_dir.parents[0], run.run_dir.parents[1]
     if run.training_pid is not None or (project.parent / STORE).exists():
         return project.parent

@@ -22,7 +22,8 @@ MODES = ("online", "local", "offline", "disabled")
 STATES = {"finished": "success", "interrupted": "aborted", "running": "success"}      # all else is crashed
 IMAGES = {".png", ".jpg", ".jpeg", ".bmp"}
 LONGEST_KEY = 512
-SYNC_HINT = "it is kept offline; log in with `swanlab login` and publish later with: python scripts/sync.py {} --to swanlab"
+SYNC_HINT = ("it is kept offline; log in with `swanlab login` and publish later with: "
+             "python scripts/sync.py {} --to swanlab")
 
 
 class SwanlabTracker(Tracker):
@@ -42,8 +43,8 @@ class SwanlabTracker(Tracker):
         try:
             import swanlab
         except ImportError:
-            raise TrackerUnavailable("not installed, nothing goes to SwanLab; `pip install swanlab==0.10.3`, then publish "
-                                     f"with: python scripts/sync.py {run.run_dir} --to swanlab") from None
+            raise TrackerUnavailable("not installed, nothing goes to SwanLab; `pip install swanlab==0.10.3`, then "
+                                     f"publish with: python scripts/sync.py {run.run_dir} --to swanlab") from None
         known = swanlab.Settings(interactive=False)
         mode, why = choose_mode(run.settings.get("swanlab_mode"), live=run.training_pid is not None,
                                 key=bool(known.api_key), strict=strict)
@@ -171,8 +172,8 @@ class SwanlabTracker(Tracker):
 def choose_mode(told: str | None, *, live: bool, key: bool, strict: bool = False) -> tuple[str, str]:
     """(mode, "" or why it is not online). While training: as told, else SWANLAB_MODE, else offline.
 
-    What is published later is meant to arrive: online where there is a key, unless SWANLAB_MODE or the run's `local` say
-    otherwise.
+    What is published later is meant to arrive: online where there is a key, unless SWANLAB_MODE or the run's `local`
+    say otherwise.
     """
     said = os.environ.get("SWANLAB_MODE")
     said = {"cloud": "online"}.get(said or "", said)
