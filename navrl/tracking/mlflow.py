@@ -120,7 +120,7 @@ class MlflowTracker(Tracker):
                 experiment = self._client.get_experiment_by_name(name)
         if experiment.lifecycle_stage != "active":
             raise TrackerUnavailable(f"experiment {name!r} is deleted in MLflow; restore it with `mlflow experiments "
-                                     f"restore --experiment-id {experiment.experiment_id}`, or use another project_name")
+                                     f"restore --experiment-id {experiment.experiment_id}`, or change project_name")
         return experiment.experiment_id
 
     # ---- the parent run of the group
