@@ -168,3 +168,18 @@ def test_no_step_waits_for_the_device_or_leaves_it(settings: dict) -> None:
         assert all(t is None or t.device.type == "meta" for t in step)
     with pytest.raises(RuntimeError):
         step.reward.sum().item()
+
+
+@pytest.mark.parametrize("num_envs, num_agents", [(1, 1), (1, 3), (3, 1), (3, 3)])
+def test_a_scene_is_not_changed_by_later_steps(num_envs: int, num_agents: int) -> None:
+    env = BatchedSimpleSpread(num_envs, {"num_agents": num_agents, "max_cycles": 2})
+    scene = env.scene()
+    kept = [part.clone() for part in (scene.agent_pos, scene.agent_vel, scene.goal_pos)]
+    for _ in range(2):  # the second step moves everything to its next episode
+        env.step(torch.ones(num_envs, num_agents, dtype=torch.int64))
+    later = env.scene()
+    for before, now, after in zip(kept, (scene.agent_pos, scene.agent_vel, scene.goal_pos),
+                                  (later.agent_pos, later.agent_vel, later.goal_pos)):  # fmt: skip
+        assert torch.equal(now, before) and now.is_contiguous()
+        assert now.data_ptr() != after.data_ptr()
+    assert not torch.equal(later.agent_pos, scene.agent_pos) and not torch.equal(later.goal_pos, scene.goal_pos)

@@ -131,8 +131,9 @@ class BatchedSimpleSpread(BatchEnv):
 
     def scene(self) -> Scene:
         """Copies of the current positions and velocities, ``[E, N, 2]``; goals are the landmarks."""
-        world = self.world
-        return Scene(*(rows.permute(2, 1, 0).contiguous() for rows in (world.pos, world.vel, world.landmarks)))
+        rows = (self.world.pos, self.world.vel, self.world.landmarks)
+        # not contiguous(): one copy of one agent is contiguous in any order, and would be handed out itself
+        return Scene(*(row.permute(2, 1, 0).clone(memory_format=torch.contiguous_format) for row in rows))
 
     def set_stage(self, stage: int) -> None:
         """Curriculum stage (clamped to 0..1 as in mpe2); without ``curriculum`` it changes nothing."""
