@@ -157,7 +157,7 @@ class Config(BaseModel):
         "mlp: feed-forward; gru: with memory over the episode; entity: shared weights over landmarks and agents, "
         "for tasks that say which part of the observation is which.",
     )
-    share_policy: bool = _learns(True, "One set of weights for all agents of a role, or one each.")
+    share_policy: bool = _learns(True, "One set of weights for all agents, told which one they act for where roles differ; or one set each.")
     hidden_size: int = _learns(
         64, "Width of the hidden layers.", ge=1, le=65536,
         larger="fits more, slower, needs more data", smaller="faster, may be too simple for many agents",
@@ -260,7 +260,7 @@ class Config(BaseModel):
         "running, false none.", allowed="one of none, running, popart, or true or false",
     )
     target_kl: float | None = _learner(
-        None, "Stop an update's epochs when approx_kl goes beyond this. null: never.", gt=0, le=1e6,
+        None, "Stop an update's epochs after one whose mean approx_kl goes beyond this. null: never.", gt=0, le=1e6,
         larger="stops rarely", smaller="stops early: small, safe updates",
     )
 

@@ -77,6 +77,21 @@ def test_target_kl_stops_the_epochs(target_kl: float | None, epochs: int) -> Non
     assert metrics["approx_kl"] > 0
 
 
+@pytest.mark.parametrize("changes, epochs", [((0.9, 0.3), 1), ((0.3, 0.9), 1), ((0.1, 0.7), 4), ((0.7, 0.1), 4)])
+def test_an_epoch_is_judged_by_the_mean_of_its_minibatches(changes: tuple[float, float], epochs: int) -> None:
+    """Neither the first nor the last minibatch alone decides: the target is 0.5, of two equal minibatches."""
+    runner = start(target_kl=0.5, ppo_epoch=4, mini_batch_size=BATCH // 2)
+    step, steps = runner.algorithm.step, []
+
+    def with_given_change(part, coef):
+        steps.append(changes[len(steps) % 2])
+        return step(part, coef) | {"approx_kl": torch.tensor(steps[-1])}
+
+    runner.algorithm.step = with_given_change
+    runner.iterate()
+    assert len(steps) == 2 * epochs
+
+
 def test_curriculum_stages_follow_the_steps() -> None:
     seen = []
     runner = start(curriculum=True, curriculum_advance_at=(BATCH, 3 * BATCH))

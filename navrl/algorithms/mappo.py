@@ -138,14 +138,16 @@ class MAPPO:
             batch |= {"starts": rollout.starts[:-1], "actor_memory": rollout.actor_hidden, "critic_memory": critic_memory}
         totals: dict[str, torch.Tensor] = {}
         count = 0
-        for epoch in range(config.ppo_epoch):
+        for _ in range(config.ppo_epoch):
+            changes = []
             for part in self.minibatches(batch, rollout.length, rollout.num_envs):
                 stats = self.step(part, entropy_coef)
                 count += 1
+                changes.append(stats["approx_kl"])
                 for name, value in stats.items():
                     totals[name] = totals[name] + value if name in totals else value
-            if config.target_kl is not None and float(stats["approx_kl"]) > config.target_kl:
-                break
+            if config.target_kl is not None and float(torch.stack(changes).mean()) > config.target_kl:
+                break  # read from the device only where it is asked for
         metrics |= {name: value / count for name, value in totals.items()}
         return metrics
 
