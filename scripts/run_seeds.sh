@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run one configuration with several seeds: scripts/run_seeds.sh FIRST LAST [--key value ...]
-# JOBS (default: one a core) run at a time; the log of seed N goes to $LOGS/seedN.log (default: runs/logs).
+# JOBS (default: one a core) run at a time; the log of seed N goes to $LOGS/TIME-PID-seedN.log (default: runs/logs),
+# where TIME-PID is that of this call: two calls never share a log.
 set -euo pipefail
 if [ $# -lt 2 ] || ! [[ $1 =~ ^[0-9]+$ && $2 =~ ^[0-9]+$ ]] || [ "$1" -gt "$2" ]; then
     echo "usage: scripts/run_seeds.sh FIRST LAST [--key value ...]" >&2
@@ -16,10 +17,20 @@ config=(--config configs/train/train_mpe.yaml)
 for argument in "$@"; do
     [[ $argument == --config || $argument == --config=* ]] && config=()
 done
-export LOGS=${LOGS:-runs/logs}
+LOGS=${LOGS:-runs/logs}
 mkdir -p "$LOGS"
+export LOG=$LOGS/$(date +%Y%m%d-%H%M%S)-$$
+# xargs appends the seed as the last argument; a placeholder (-I) would be replaced inside every argument, too
+one_seed='
+    seed=${!#}
+    set -- "${@:1:$#-1}"
+    echo "seed $seed: $LOG-seed$seed.log"
+    "$@" --seed "$seed" > "$LOG-seed$seed.log" 2>&1 || {
+        code=$?
+        echo "seed $seed: exit code $code: $(tail -n 1 "$LOG-seed$seed.log")" >&2
+        exit 1
+    }'
 status=0
-seq "$first" "$last" | xargs -P "${JOBS:-$(nproc)}" -I SEED \
-    bash -c 'seed=$1; shift; echo "seed $seed: $LOGS/seed$seed.log"; "$@" --seed "$seed" > "$LOGS/seed$seed.log" 2>&1 || { code=$?; echo "seed $seed: exit code $code: $(tail -n 1 "$LOGS/seed$seed.log")" >&2; exit 1; }' \
-    _ SEED "$python" main.py ${config[@]+"${config[@]}"} "$@" || status=1
+seq "$first" "$last" | xargs -P "${JOBS:-$(nproc)}" -n 1 \
+    bash -c "$one_seed" _ "$python" main.py ${config[@]+"${config[@]}"} "$@" || status=1
 exit $status
