@@ -74,6 +74,7 @@ def test_twice_is_once(paper, finished):
 def test_after_a_resume_only_new_steps_follow_and_unsent_ones_have_the_last_value(paper, finished):
     record = LocalRecord.open(finished)
     record.truncate_after(3)
+    record.start_clock(1000.0)  # without it the new rows' times are those of the first attempt's clock
     for step in range(4, 8):
         record.log(step, {"x": -step})
     record.close()
@@ -90,6 +91,7 @@ def test_after_a_resume_only_new_steps_follow_and_unsent_ones_have_the_last_valu
     assert not [item for item in paper.got if item[0] == "artifact"]  # it came after the checkpoint and was never sent
     record = LocalRecord.open(finished)
     record.truncate_after(6)
+    record.start_clock(2000.0)
     for step in range(7, 10):
         record.log(step, {"x": 0})
     record.close()
