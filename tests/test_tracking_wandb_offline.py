@@ -190,6 +190,28 @@ def test_mode(asked, environ, expected, tmp_path, monkeypatch):
     assert backend.choose_mode(asked, environ=environ)[0] == expected
 
 
+@pytest.mark.parametrize("asked", ["auto", "online", None])
+def test_privacy_strict_is_offline_with_a_key_and_a_live_server(asked, tmp_path, monkeypatch):
+    def ask(*_):
+        raise AssertionError("a server was asked")
+
+    monkeypatch.setattr(backend, "answers", lambda *_: True)
+    environ = {"WANDB_API_KEY": "k", "WANDB_MODE": "online" if asked is None else ""}
+    assert backend.choose_mode(asked, environ=environ)[0] == "online"
+    monkeypatch.setattr(backend, "answers", ask)
+    assert backend.choose_mode(asked, environ=environ, strict=True) == ("offline", "privacy: strict sends nothing")
+
+
+def test_a_strict_run_goes_to_no_server(tmp_path):
+    """The setting reaches the tracker: WANDB_MODE and a key together would else be online."""
+    env = tracking_run.environment(
+        tmp_path / "home", WANDB_API_KEY="k" * 40, WANDB_MODE="online", WANDB_BASE_URL="http://127.0.0.1:9"
+    )
+    result = tracking_run.run(env, root=tmp_path / "runs", rows=2, settings={"privacy": "strict"})
+    assert read_summary(result["run_dir"])["trackers"]["wandb"]["state"] == "local"
+    assert "privacy: strict sends nothing; it is kept offline" in result["out"]
+
+
 def test_a_key_is_found_where_wandb_keeps_it(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)

@@ -63,14 +63,14 @@ class WandbTracker(Tracker):
         except ImportError:
             raise TrackerUnavailable("not installed, nothing goes to W&B; `pip install wandb`, then publish with: "
                                      f"python scripts/sync.py {run.run_dir} --to wandb") from None
-        mode, why = choose_mode(settings.get("wandb_mode"), settings.get("wandb_proxy"))
+        strict = settings.get("privacy") == "strict"
+        mode, why = choose_mode(settings.get("wandb_mode"), settings.get("wandb_proxy"), strict=strict)
         if why:
-            self.say(f"wandb: {why}; {SYNC_HINT.format(run.run_dir)}")
+            self.say(f"wandb: {why}; {'it is kept offline' if strict else SYNC_HINT.format(run.run_dir)}")
         # W&B's settings alone do not reach its public API. This process is W&B's only, so nobody else is affected.
         if settings.get("wandb_proxy"):
             for variable in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
                 os.environ[variable] = settings["wandb_proxy"]
-        strict = settings.get("privacy") == "strict"
         self.local = mode == "offline"
         live = run.training_pid is not None   # else what this machine is and does says nothing about the run
         proxy = settings.get("wandb_proxy")
@@ -228,11 +228,16 @@ class WandbTracker(Tracker):
 
 # ------------------------------------------------------------------------------------------ mode, key, server
 
-def choose_mode(asked: str | None, proxy: str | None = None,
-                environ: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """(`online` or `offline`, "" or why not online). `auto` obeys WANDB_MODE, else asks for a key and a server."""
+def choose_mode(asked: str | None, proxy: str | None = None, environ: Mapping[str, str] | None = None, *,
+                strict: bool = False) -> tuple[str, str]:
+    """(`online` or `offline`, "" or why not online). `auto` obeys WANDB_MODE, else asks for a key and a server.
+
+    strict (`privacy`): offline whatever is asked, also when it is published later, and no server is asked.
+    """
     environ = os.environ if environ is None else environ
     asked = asked or "auto"
+    if strict:
+        return "offline", "" if asked == "offline" else "privacy: strict sends nothing"
     if asked == "auto" and environ.get("WANDB_MODE"):
         asked = {"dryrun": "offline", "run": "online"}.get(environ["WANDB_MODE"], environ["WANDB_MODE"])
     if asked in ("online", "shared"):
