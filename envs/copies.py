@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from envs.mpe import adapter
-from envs.seeds import episode_seed
+from envs.integer_seeds import episode_seed
 
+ANY_TASKS_SEED_BITS = 32  # what numpy's RandomState, which many tasks still use, takes at most
 MAX_OBSERVATION = 4096  # numbers; larger than this is an image, which no network here is made for
 
 
@@ -353,7 +354,8 @@ class Copies:
         env = self.envs[i]
         self.steps[i] = 0
         self.terminated[i] = self.truncated[i] = False
-        seed = episode_seed(self.seed, self.first_env + i + self.first, int(self.episode[i]))
+        bits = 63 if self.is_mpe2 else ANY_TASKS_SEED_BITS
+        seed = episode_seed(self.seed, self.first_env + i + self.first, int(self.episode[i]), bits)
         try:
             observations, _ = env.reset(seed=seed)
         except (Exception, SystemExit) as error:

@@ -38,7 +38,8 @@ class PettingZooEnv(BatchEnv):
     Observations of fewer numbers than the largest are followed by zeros; a ``Discrete`` one is one-hot.
     All agents of an episode end together: terminated if any agent terminated, else truncated. Without
     ``auto_reset`` an ended copy stays as it was at its end, with reward 0, for the API cannot go further.
-    Copy ``i``'s episode ``k`` starts with ``reset(seed=episode_seed(seed, first_env + i, k))``.
+    Copy ``i``'s episode ``k`` starts with ``reset(seed=episode_seed(seed, first_env + i, k))``, of 63 bits for mpe2
+    and of 32 for other tasks.
 
     exact_resume: ``state_dict`` holds running episodes exactly (mpe2); otherwise ``load_state_dict`` goes on at the
     start of the next episode of each copy that was amid one.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from envs.seeds import FINAL, GAMMA, MASK, MIX1, MIX2, SELECTION, TRAIN, episode_seed, mix64, stream_seed
+from envs.integer_seeds import FINAL, GAMMA, MASK, MIX1, MIX2, SELECTION, TRAIN, episode_seed, mix64, stream_seed
 
 __all__ = ["FINAL", "SELECTION", "TRAIN", "episode_seed", "mix64", "stream_seed", "uniform"]
 

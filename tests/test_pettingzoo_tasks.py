@@ -104,6 +104,13 @@ def test_mpe2_task_equals_its_own_api(task: str, continuous: bool):
     env.close()
 
 
+def test_a_task_whose_generator_takes_32_bits_is_given_no_more():
+    env = build("toy_envs", "old_generator", num_envs=4)
+    expected = [np.random.RandomState(episode_seed(3, i, 0, bits=32)).uniform() for i in range(4)]
+    assert env.reset(3)[:, 0, 0].numpy() == pytest.approx(expected)
+    env.close()
+
+
 def test_shared_reward_is_said_only_where_it_holds():
     """25 random steps of 8 copies: rewards of all agents are equal exactly where the spec says so."""
     cases = [(task, {}) for task in MPE2]

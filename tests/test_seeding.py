@@ -117,4 +117,16 @@ def test_streams_and_integer_seeds_never_meet(seed: int) -> None:
     streams = [seeding.stream_seed(seed, s) for s in (seeding.TRAIN, seeding.SELECTION, seeding.FINAL)]
     assert len(set(streams)) == 3 and all(0 <= s < 2**63 for s in streams)
     drawn = [seeding.episode_seed(s, env, k) for s in streams for env in range(10) for k in range(10)]
-    assert len(set(drawn)) == 300 and all(0 <= s < 2**32 for s in drawn)
+    assert len(set(drawn)) == 300 and all(0 <= s < 2**63 for s in drawn)
+
+
+def test_no_final_episode_has_the_seed_of_a_training_episode() -> None:
+    """Of 300 000 seeds of 32 bits about 10 pairs would be equal."""
+    train, final = seeding.stream_seed(1, seeding.TRAIN), seeding.stream_seed(0, seeding.FINAL)
+    drawn = [seeding.episode_seed(train, env, k) for env in range(256) for k in range(1170)]
+    drawn += [seeding.episode_seed(final, env, 0) for env in range(500)]
+    assert len(set(drawn)) == len(drawn) and max(drawn) > 2**62
+
+
+def test_a_shorter_seed_is_the_longer_ones_head() -> None:
+    assert seeding.episode_seed(5, 6, 7, bits=32) == seeding.episode_seed(5, 6, 7) >> 31 < 2**32

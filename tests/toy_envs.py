@@ -195,6 +195,18 @@ def late_agent() -> Counter:
     return Late()
 
 
+def old_generator() -> Counter:
+    """Draws its start from numpy's RandomState, which takes seeds of at most 32 bits."""
+
+    class Old(Counter):
+        def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+            super().reset(seed, options)
+            self.start = float(np.random.RandomState(seed).uniform())
+            return {a: self.observe(a, 0.0) for a in self.agents}, {a: {} for a in self.agents}
+
+    return Old()
+
+
 def broken_constructor() -> Counter:
     raise AssertionError("no luck today")
 
