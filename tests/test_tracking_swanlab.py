@@ -94,7 +94,7 @@ def test_names_config_and_end(finished):
 
     values = {name: entry["value"] for name, entry in yaml.safe_load(config.read_text()).items()}
     assert (values["lr"], values["seed"], values["sizes"], values["status"]) == (5e-4, 1, [64, 64], "finished")
-    assert values["metadata"]["git_commit"] == "0" * 40
+    assert "metadata" not in values
     (end,) = found["finish"]
     assert state_of(end) == "RUN_STATE_FINISHED"
 
@@ -109,6 +109,8 @@ def test_media_tables_alerts_and_checkpoints_are_there(finished):
     assert media["eval/episode", 6000] == tracking_run.GIF
     assert media["eval/goals", 6000].decode().splitlines()[2] == "a | 0.5"
     assert media["alerts/entropy collapse", 300] == b"warn: entropy collapse: entropy is near zero"
+    facts = json.loads(media["metadata", 0])
+    assert facts["git_commit"] == "0" * 40 and "status" not in facts and "ended" not in facts
     text = media["checkpoint/best", 6000].decode()
     sent = [event for event in read_events(result["run_dir"]) if event["event"] == "artifact"][-1]
     assert "file: checkpoints/checkpoint_ep60.pt" in text and f"sha256: {sent['metadata']['sha256']}" in text
@@ -170,6 +172,7 @@ def test_disabled_starts_nothing_and_strict_tells_no_metadata(tmp_path):
     strict = tracking_run.run(env, root=tmp_path / "runs", rows=2, settings={"privacy": "strict"}, **OPTIONS)
     (config,) = (strict["run_dir"] / "tracking" / "swanlab").glob("run-*/files/config.yaml")
     assert "metadata" not in config.read_text()
+    assert "metadata" not in {record.key for record in records(strict["run_dir"])["media"]}
     assert read_summary(strict["run_dir"])["trackers"]["swanlab"]["state"] == "local"
 
 

@@ -81,6 +81,7 @@ def test_names_config_axis_and_exit_code(finished):
     assert run["exit_code"] == 0
     assert run["alerts"][0]["title"] == "entropy collapse"
     assert json.loads(json.dumps(run["summary"]))["status"] == "finished"
+    assert "git_commit" in json.dumps(run["summary"]) and '"running"' not in json.dumps(run["summary"])
     assert {"metadata.json", "navrl_config.yaml"} <= set(run["files"])
 
 
@@ -207,7 +208,8 @@ def test_a_strict_run_goes_to_no_server(tmp_path):
     env = tracking_run.environment(
         tmp_path / "home", WANDB_API_KEY="k" * 40, WANDB_MODE="online", WANDB_BASE_URL="http://127.0.0.1:9"
     )
-    result = tracking_run.run(env, root=tmp_path / "runs", rows=2, settings={"privacy": "strict"})
+    told = {"logger": ["console", "wandb"], "settings": {"privacy": "strict"}}
+    result = tracking_run.run(env, root=tmp_path / "runs", rows=2, **told)
     assert read_summary(result["run_dir"])["trackers"]["wandb"]["state"] == "local"
     assert "privacy: strict sends nothing; it is kept offline" in result["out"]
 

@@ -52,7 +52,7 @@ def main(options: dict[str, Any]) -> None:
         record,
         settings,
         science={"lr": 5e-4, "seed": 1, "nothing": None, "sizes": [64, 64]},
-        metadata={"git_commit": "0" * 40, "command": "python main.py"},
+        metadata={"git_commit": "0" * 40, "command": "python main.py", "status": "running", "ended": None},
         total_env_steps=100 * options["rows"],
         source_root=options.get("source_root"),
         terminal=False,

@@ -171,6 +171,8 @@ class TrackerHub:
             refuse_taken_run_id(record.run_dir.parents[2], run_id, own=record.run_dir)
             chosen["wandb_run_id"] = run_id
         tags = settings.get("wandb_tags") or []
+        # How and when it ends is not known yet; trackers learn the status when it does.
+        facts = {key: value for key, value in (metadata or {}).items() if key not in ("status", "ended")}
         name = settings.get("experiment_name") or record.run_dir.name.removesuffix(record.suffix)
         self._info = RunInfo(
             uid=record.uid,
@@ -178,7 +180,7 @@ class TrackerHub:
             name=earlier.name if earlier else str(name) + record.suffix,
             group=earlier.group if earlier else str(settings.get("group") or record.run_dir.parent.name),
             tags=[tags] if isinstance(tags, str) else [str(tag) for tag in tags],
-            config=redact_all(dict(science)), metadata=redact_all(dict(metadata)), settings=chosen,
+            config=redact_all(dict(science)), metadata=redact_all(facts), settings=chosen,
             env_id=str(settings.get("env_id", "")), algorithm_name=str(settings.get("algorithm_name", "")),
             run_dir=record.run_dir)
         return self._info

@@ -5,6 +5,8 @@ directory of its own and then removes the earlier ones: the directory that is th
 """
 from __future__ import annotations
 
+import importlib.util
+import json
 import math
 import os
 import re
@@ -61,15 +63,16 @@ class SwanlabTracker(Tracker):
             interactive=False, mode=mode, terminal=swanlab.Settings.Terminal(proxy_type="none"),
             probe=swanlab.Settings.Probe(hardware=False, runtime=False, requirements=False, git=False, swanlab=False,
                                          monitor=False))
-        config = dict(run.config) if strict else {**run.config, "metadata": run.metadata}
         self.local = mode != "online"
         self._run = swanlab.init(
             settings=quiet, mode=mode, project=_project(run.project), name=run.name[:LONGEST_KEY],
             group=run.group[:LONGEST_KEY], tags=[tag[:LONGEST_KEY] for tag in run.tags][:30], job_type="train",
-            id=run.uid, resume="never" if self.local else "allow", config=json_ready(config))
+            id=run.uid, resume="never" if self.local else "allow", config=json_ready(run.config))
         self._info, self._state = run, run.run_dir / "tracking" / "swanlab"
         self.destination = f"{mode} {Path(self._run.dir).name}" if self.local else f"{known.api_host} {self._run.path}"
         self.url = str(self._run.dir) if self.local else self._run.url or ""
+        if not strict:                # as a text: run config holds only what can change a result
+            self._text("metadata", json.dumps(json_ready(run.metadata), indent=1), 0, None, counted=False)
         if self.local:
             return None
         # It never says what it holds. What an earlier session did not see arrive is sent again: SwanLab leaves out
@@ -191,12 +194,10 @@ def choose_mode(told: str | None, *, live: bool, key: bool, strict: bool = False
 
 
 def _require_dashboard(run: RunInfo) -> None:
-    try:
-        import swanboard  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("swanboard") is None:
         raise TrackerUnavailable("swanlab_mode: local needs its dashboard; `pip install 'swanlab[dashboard]'` or use "
                                  "--swanlab_mode offline; publish with: python scripts/sync.py "
-                                 f"{run.run_dir} --to swanlab") from None
+                                 f"{run.run_dir} --to swanlab")
 
 
 def _project(name: str) -> str:
