@@ -6,6 +6,7 @@ used, ``Fault`` says which copy, agent, step and episode misbehaved while runnin
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import math
@@ -106,6 +107,7 @@ def load_function(module: str, function: str) -> Any:
         ) from None
 
 
+@functools.cache  # every copy asks, and going through all that is installed takes a fifth of a second
 def _package(module: str) -> tuple[str, str]:
     """Distribution that a module comes from, and its version."""
     top = module.partition(".")[0]
