@@ -9,8 +9,8 @@ import pytest
 from navrl.tracking import publish
 from navrl.tracking.hub import TrackerHub
 from navrl.tracking.publish import EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE, Publisher, read_ledger, wanted
-from navrl.tracking.record import LocalRecord
-from navrl.tracking.tracker import Tracker, TrackerUnavailable, Unpublishable
+from navrl.tracking.record import LocalRecord, read_events
+from navrl.tracking.tracker import RunInfo, Tracker, TrackerUnavailable, Unpublishable, safe_name
 
 
 class Paper(Tracker):
@@ -218,3 +218,21 @@ def test_the_default_tracker_refuses_what_it_does_not_have():
     ):
         with pytest.raises(Unpublishable):
             call(Tracker())
+
+
+def test_long_names_stay_different_and_keep_what_they_end_in(tmp_path):
+    first, second = ("mappo_" + "x" * 200 + last for last in "ab")
+    aliases = [safe_name(name, ending) for name in (first, second) for ending in ("-best", "-final")]
+    assert len(set(aliases)) == 4 and all(len(alias) == 128 for alias in aliases)
+    assert [alias.rsplit("-", 1)[1] for alias in aliases] == ["best", "final", "best", "final"]
+    assert safe_name("a b/ä", "-best") == "a_b__-best" and safe_name(aliases[0]) == aliases[0]
+    names = [RunInfo("u", "p", "n", "g", env_id=f"pettingzoo:{env}", algorithm_name="mappo").artifact_name
+             for env in (first, second)]  # fmt: skip
+    assert names[0] != names[1] and all(len(name) == 128 for name in names)
+    record = LocalRecord.create(tmp_path, "p", "g", "run")
+    hub = TrackerHub(record, {"logger": [], "experiment_name": first}, science={}, terminal=False)
+    (record.checkpoints_dir / "a.pt").write_bytes(b"one")
+    hub.log_artifact(record.checkpoints_dir / "a.pt", step=5, episodes=5, aliases=["latest", "best", "final"])
+    hub.finish("finished")
+    (event,) = [event for event in read_events(record.run_dir) if event["event"] == "artifact"]
+    assert event["aliases"] == ["latest", "best", "final", *aliases[:2]]

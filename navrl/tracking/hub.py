@@ -23,7 +23,7 @@ from navrl.tracking.publish import (HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, re
                                     write_run_info)
 from navrl.tracking.record import LocalRecord, RecordError
 from navrl.tracking.registry import TRACKERS
-from navrl.tracking.tracker import RunInfo
+from navrl.tracking.tracker import RunInfo, safe_name
 
 LOOK_EVERY = 1.0                      # seconds between looks at what the children report
 TRACKER_SETTINGS = ("wandb_entity", "wandb_project", "wandb_group", "wandb_name", "wandb_mode", "wandb_proxy",
@@ -94,7 +94,7 @@ class TrackerHub:
             except OSError as error:
                 self.say(f"checkpoint {path} is not published: {error.strerror}")
                 return
-        own = [f"{self._info.name}-{alias}" for alias in aliases if alias in ("best", "final")]
+        own = [safe_name(self._info.name, f"-{alias}") for alias in aliases if alias in ("best", "final")]
         about = {"run": self._info.name, "uid": self._info.uid, "group": self._info.group,
                  "seed": self._info.settings.get("seed"), "step": int(step), "episodes": int(episodes), "score": score,
                  "sha256": digest, **(metadata or {})}

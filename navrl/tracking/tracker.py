@@ -6,12 +6,13 @@ cannot help for this one item, `TrackerUnavailable` that the whole backend canno
 """
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
+LONGEST_NAME = 128                    # of an artifact or an alias; what W&B takes
 Receipt = Callable[[], bool]
 
 
@@ -45,8 +46,18 @@ class RunInfo:
     @property
     def artifact_name(self) -> str:
         """Collection name that every tracker takes: letters, digits, `_ - .`, at most 128 of them."""
-        name = f"navrl_{self.env_id}_{self.algorithm_name}"
-        return "".join(c if c.isascii() and (c.isalnum() or c in "_-.") else "_" for c in name)[:128]
+        return safe_name(f"navrl_{self.env_id}_{self.algorithm_name}")
+
+
+def safe_name(name: str, ending: str = "") -> str:
+    """`name + ending` in letters, digits and `_ - .` of ASCII (else `_`), at most 128 of them.
+
+    Too long a name is cut and ends in 8 digits of its hash, so that two long names stay two; the ending stays whole.
+    """
+    room = LONGEST_NAME - len(ending)
+    if len(name) > room:
+        name = f"{name[:room - 9]}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-.") else "_" for c in name + ending)
 
 
 class Tracker:

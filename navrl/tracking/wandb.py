@@ -21,7 +21,7 @@ from typing import Any
 from navrl.redaction import redact
 from navrl.tracking.convert import json_ready
 from navrl.tracking.episodes import episode_table
-from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
+from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable, safe_name
 
 DEFAULT_SERVER = "https://api.wandb.ai"
 PROBE_SECONDS = 3.0
@@ -132,7 +132,7 @@ class WandbTracker(Tracker):
         if code.is_dir() and not marker.exists():
             # W&B keeps the type `code` to itself; `run.log_code` makes it too, but copies every file.
             from wandb.sdk.artifacts._internal_artifact import InternalArtifact
-            artifact = InternalArtifact(_safe(f"source-{run.project}-main.py"), "code")
+            artifact = InternalArtifact(safe_name(f"source-{run.project}", "-main.py"), "code")
             for path in sorted(code.rglob("*")):
                 if path.is_file():
                     _add(artifact, run.run_dir, path, str(path.relative_to(code)))
@@ -162,7 +162,7 @@ class WandbTracker(Tracker):
         import wandb
         artifact = wandb.Artifact(self._info.artifact_name, type="model", metadata=json_ready(metadata))
         _add(artifact, self._info.run_dir, path, path.name)
-        return self._receipt(self.run.log_artifact(artifact, aliases=[_safe(alias) for alias in aliases]))
+        return self._receipt(self.run.log_artifact(artifact, aliases=[safe_name(alias) for alias in aliases]))
 
     def alert(self, title: str, text: str, level: str, step: int | None) -> None:
         import wandb
@@ -382,10 +382,6 @@ class _UploadLog:
 def _add(artifact: Any, run_dir: Path, path: Path, name: str) -> None:
     """Without a copy, and relative to the run directory (the working directory), so that a moved run still syncs."""
     artifact.add_file(os.path.relpath(path, run_dir), name=name, policy="immutable")
-
-
-def _safe(name: str) -> str:
-    return "".join(c if c.isascii() and (c.isalnum() or c in "_-.") else "_" for c in name)[:128]
 
 
 def _media_name(name: str) -> str:
