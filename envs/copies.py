@@ -1,7 +1,7 @@
 """Some copies of one PettingZoo ``ParallelEnv``, stepped one after another into arrays. Knows no processes, no torch.
 
 Everything that an environment hands over is checked here: ``Refusal`` says at construction why a task cannot be
-used, ``Fault`` says which copy, agent, step and episode misbehaved while running.
+used, ``CopyFault`` says which copy, agent, step and episode misbehaved while running.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Refusal(Exception):
     """The task cannot be used, whatever the copies do."""
 
 
-class Fault(Exception):
+class CopyFault(Exception):
     """A copy misbehaved while running."""
 
 
@@ -472,4 +472,4 @@ class Copies:
     def _fault(self, i: int, what: str, agent: Any = None, trace: str = "") -> NoReturn:
         who = f", agent {agent}" if agent is not None else ""
         where = f"{self.name}, copy {self.first + i}{who}, step {self.steps[i]} of episode {self.episode[i]}"
-        raise Fault(f"{where}: {what}" + (f"\n{trace}" if trace else "")) from None
+        raise CopyFault(f"{where}: {what}" + (f"\n{trace}" if trace else "")) from None

@@ -21,7 +21,7 @@ from envs.base import (
     TaskError,
     TaskSpec,
 )
-from envs.copies import Description, Fault, Refusal
+from envs.copies import CopyFault, Description, Refusal
 from envs.mpe import adapter, simple_spread_spec
 from envs.workers import LocalGroup, WorkerGroup
 
@@ -88,7 +88,7 @@ class PettingZooEnv(BatchEnv):
             self._arrays = self._group.attach(_NUMPY[dtype], auto_reset)
         except Refusal as refusal:
             raise TaskError(f"{env_id} cannot be used: {refusal}", "env_id") from refusal
-        except Fault as fault:
+        except CopyFault as fault:
             raise EnvironmentFault(str(fault)) from fault
         self._sizes = torch.tensor(task.action_sizes)
         self._seed: tuple[int, int] | None = None
@@ -191,7 +191,7 @@ class PettingZooEnv(BatchEnv):
             raise EnvironmentFault(f"{self.spec.env_id} no longer runs: {self._gone}")
         try:
             return self._group.call_each(command, arguments)
-        except Fault as fault:
+        except CopyFault as fault:
             self._gone = str(fault)
             self._closer()
             raise EnvironmentFault(str(fault)) from None

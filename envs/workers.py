@@ -24,7 +24,7 @@ import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from envs.copies import Copies, Description, Fault, Refusal, array_shapes, buffer_size, views
+from envs.copies import Copies, CopyFault, Description, Refusal, array_shapes, buffer_size, views
 
 # The parent's import path, so that a task of the user's own is found as the parent would find it
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from envs.workers import main; main(sys.argv[2:])"
@@ -170,7 +170,7 @@ class WorkerGroup:
         try:
             self._connections[worker].send(message)
         except OSError:
-            raise Fault(self._died(worker)) from None
+            raise CopyFault(self._died(worker)) from None
 
     def _collect(self, timeout: float) -> list[Any]:
         answers: list[Any] = [None] * len(self._connections)
@@ -182,16 +182,16 @@ class WorkerGroup:
                 now = self._progress()
                 hung = [worker for worker in pending.values() if now[worker] == before[worker]]
                 if hung:
-                    raise Fault(f"{self._where(hung[0])}: no answer within {timeout:g} s (worker_timeout)")
+                    raise CopyFault(f"{self._where(hung[0])}: no answer within {timeout:g} s (worker_timeout)")
                 before = now
             for connection in ready:
                 worker = pending.pop(connection)
                 try:
                     kind, value = connection.recv()
                 except (EOFError, OSError):
-                    raise Fault(self._died(worker)) from None
+                    raise CopyFault(self._died(worker)) from None
                 if kind != "ok":
-                    raise (Refusal if kind == "refusal" else Fault)(value)
+                    raise (Refusal if kind == "refusal" else CopyFault)(value)
                 answers[worker] = value
         return answers
 
@@ -250,7 +250,7 @@ def main(arguments: list[str]) -> None:
                 answer = ("ok", value)
             except Refusal as refusal:
                 answer = ("refusal", str(refusal))
-            except Fault as fault:
+            except CopyFault as fault:
                 answer = ("fault", str(fault))
             connection.send(answer)
             command, own = connection.recv()
