@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from envs.base import BatchEnv
 
 BACKENDS = ("batched", "mpe2", "pettingzoo")
-# Settings that the runner acts on (through ``set_stage``), known to a task that knows the setting on the right.
-RUNNER_SETTINGS = {"curriculum_advance_at": "curriculum"}
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,6 @@ def make_env(
         faults = [("num_envs", f"num_envs: {num_envs} is not an integer of at least 1")]
     if faults:
         raise TaskError(faults[0][1], key=faults[0][0])
-    settings = {key: value for key, value in settings.items() if key not in RUNNER_SETTINGS}
     dtype = dtype or torch.float32
     if env_backend == "batched":
         module, _, name = TASKS[env_id].batched.partition(":")
@@ -232,7 +229,7 @@ def _faults_of_values(table: dict[str, Setting], settings: dict[str, Any]) -> li
 
 
 def _faults_of_batched(task: Task, settings: dict[str, Any]) -> list[tuple[str, str]]:
-    known = _with_runner_settings(list(task.settings))
+    known = list(task.settings)
     name = next(name for name, other in TASKS.items() if other is task)
     unknown = [_unknown_setting(key, name, known) for key in settings if key not in known]
     return unknown + _faults_of_values(task.settings, settings)
@@ -251,12 +248,8 @@ def _faults_of_original(
     if names is None:  # **kwargs all the way: the constructor itself will have to judge
         return faults
     ours = {theirs: key for key, theirs in (TASKS[env_id].renamed if env_id in TASKS else {}).items()}
-    known = _with_runner_settings([ours.get(name, name) for name in names])
+    known = [ours.get(name, name) for name in names]
     return [_unknown_setting(key, env_id, known) for key in settings if key not in known] + faults
-
-
-def _with_runner_settings(known: list[str]) -> list[str]:
-    return known + [key for key, needs in RUNNER_SETTINGS.items() if needs in known]
 
 
 def _original(env_id: str) -> tuple[str, str]:
