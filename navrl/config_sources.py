@@ -47,13 +47,12 @@ class Loaded:
     """A checked configuration and where it came from.
 
     sources: for every key the layer that decided it. notices: things worth a line on the console, no faults.
-    config_file: the YAML file, if one was given. resume: the run directory to continue, if one was given.
+    resume: the run directory to continue, if one was given.
     """
 
     config: Config
     sources: Mapping[str, Source]
     notices: tuple[str, ...] = ()
-    config_file: Path | None = None
     resume: Path | None = None
 
 
@@ -204,7 +203,6 @@ def load(
     if faults:
         raise ConfigError(faults)
     return Loaded(config, sources, tuple(notices + _notices(config, sources)),
-                  config_file=Path(flags.config) if flags.config else None,
                   resume=Path(flags.resume) if flags.resume else None)
 
 
