@@ -118,14 +118,17 @@ def _configure(options: argparse.Namespace, settings: list[str]) -> tuple[Config
         given = load([*settings, "--env_backend", options.backend], {}, validate_settings)
     else:
         given = load(settings, {})  # whether the checkpoint's task takes them is known once it is made
+    typed = [key for key, source in given.sources.items() if source == "cli"]
+    if "curriculum" in typed:  # it would change nothing
+        raise ConfigError([Fault("curriculum", "an evaluation plays the whole task, not a stage of it; leave it out")])
     taken = (*TASK_SETTINGS, *(("env_id", "env_backend") if options.policy else ()))
-    other = [key for key, source in given.sources.items() if source == "cli" and key not in taken]
+    other = [key for key in typed if key not in taken]
     if other:
         raise ConfigError([Fault(key, "an evaluation takes settings of the task only") for key in other])
     if options.policy:
         return given.config, None
     state, path = read_checkpoint(options.checkpoint, options.which)
-    changed = {key: getattr(given.config, key) for key, source in given.sources.items() if source == "cli"}
+    changed = {key: getattr(given.config, key) for key in typed}
     try:
         return config_of(state, changed), state
     except ValidationError as error:
