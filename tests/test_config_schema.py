@@ -156,7 +156,8 @@ def test_keys_that_need_each_other_are_checked() -> None:
         {"curriculum_advance_at": 100},
         {"network": "gru", "rollout_length": 25, "chunk_length": 10},
         {"trace": "mlflow"},
-        {"trace": "weave", "log_wandb": False},
+        {"trace": "wandb", "log_wandb": False},
+        {"trace": "weave", "log_wandb": True},  # there is no support yet: not taken and then not done
         {"privacy": "strict", "wandb_mode": "online"},
         {"privacy": "strict", "swanlab_mode": "online", "logger": ["swanlab"]},
     ):
@@ -164,7 +165,7 @@ def test_keys_that_need_each_other_are_checked() -> None:
             Config(**values)
     Config(network="gru", rollout_length=25, chunk_length=5)
     Config(network="mlp", rollout_length=25, chunk_length=10)
-    Config(trace="weave", log_wandb=True)
+    Config(trace="wandb", log_wandb=True)
     Config(trace="mlflow", logger=["mlflow"])
     Config(privacy="strict", wandb_mode="online", log_wandb=False)
 
