@@ -15,11 +15,14 @@ from navrl.faults import ConfigError, Fault
 def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], Path]:
     """The state behind ``PATH``, ``RUN_DIR`` (its ``which``: best or last) or ``wandb:entity/project/artifact:alias``.
 
-    Returns (state, file). Raises ConfigError (key ``checkpoint``) where there is none that can be used.
+    Returns (state, file); an artifact's file is gone again, only its name is left. Raises ConfigError (key
+    ``checkpoint``) where there is none that can be used.
     """
     try:
         if source.startswith("wandb:"):
-            path = _download_from_wandb(source.removeprefix("wandb:"))
+            with tempfile.TemporaryDirectory(prefix="navrl-artifact-") as directory:
+                path = _download_from_wandb(source.removeprefix("wandb:"), Path(directory))
+                return load(path), Path(path.name)
         elif Path(source).is_dir():
             directory = Path(source)
             store = CheckpointStore(directory / "checkpoints" if (directory / "checkpoints").is_dir() else directory)
@@ -38,15 +41,15 @@ def config_of(state: dict[str, Any], overrides: dict[str, Any] | None = None) ->
     return Config.model_validate(values)
 
 
-def _download_from_wandb(name: str) -> Path:
-    """Fetch a model artifact and check it against the digest in its metadata."""
+def _download_from_wandb(name: str, directory: Path) -> Path:
+    """Fetch a model artifact into ``directory`` and check it against the digest in its metadata."""
     try:
         import wandb
     except ImportError:
         raise CheckpointError("wandb is not installed; pip install wandb, or give a file") from None
     try:
         artifact = wandb.Api(timeout=20).artifact(name)
-        directory = Path(artifact.download(root=tempfile.mkdtemp(prefix="navrl-artifact-")))
+        artifact.download(root=str(directory))
     except Exception as error:  # W&B raises many kinds; each means that the artifact cannot be had
         raise CheckpointError(f"wandb:{name}: {' '.join(str(error).split())[:300]}") from None
     files = sorted(directory.glob("checkpoint_ep*.pt"))
