@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from envs.registry import TASKS, make_env
 from navrl.algorithms.mappo import MAPPO
 from navrl.config import Config
 from navrl.faults import ConfigError, Fault
+from navrl.tracking.convert import json_ready
 
 # One evaluation step of more copies than this costs memory (mpe2 copies hold two megabytes each), not time.
 EVALUATION_COPIES = {"batched": 512, "original": 50}
@@ -88,5 +91,20 @@ def describe_task(spec: TaskSpec) -> dict[str, Any]:
         "observation_sizes": list(spec.obs_sizes),
         "action": {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(spec.action).items()},
         "max_cycles": spec.max_cycles,
-        "settings": dict(spec.settings),
+        "settings": _plain(spec.settings),
     }
+
+
+def _plain(value: Any) -> Any:
+    """A setting as a checkpoint can hold it and another process can compare it: numbers, text, lists, mappings.
+
+    A constructor's default may be anything: a class or a function becomes its name, an object the text of it.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    value = json_ready(value)
+    return re.sub(r" at 0x[0-9a-f]+", "", value) if isinstance(value, str) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,18 @@ class Guess(Counter):
 def guess() -> Guess:
     agents = ("agent_0", "agent_1")
     return Guess(agents, observations={a: Box(0, 1, (4,), np.float32) for a in agents})
+
+
+class Colour(Enum):
+    RED = np.float64(0.5)
+
+
+def odd_defaults(
+    colour: Any = Colour.RED, start: Any = np.array([1.0, np.inf]), make: Any = Counter, pay: Any = lambda x: x,
+    thing: Any = object(), named: Any = {"a": (1, None)},
+) -> Guess:
+    """Its settings, none of them given, are values that a checkpoint must not hold as they are."""
+    return guess()
 
 
 def hunters_and_prey() -> Counter:
