@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from envs.base import BatchEnv, EnvironmentFault
+from envs.base import BatchEnv, EnvironmentFault, TaskSpec
 from envs.seeding import SELECTION, TRAIN, stream_seed
 from navrl.animation import write_animation
 from navrl.checkpoint import CheckpointStore
@@ -57,7 +57,7 @@ def run(loaded: Loaded, command: Sequence[str]) -> int:
         opened.callback(evaluation_env.close)
         algorithm = make_algorithm(config, env.spec, device)
         runner = OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN))
-        metadata = _collect_metadata(config, runner, command)
+        metadata = _collect_metadata(config, runner, evaluation_env.spec, command)
         open_ = open_run(loaded, runner)
         opened.callback(open_.record.close)
         try:
@@ -208,11 +208,12 @@ class Experiment:
         seed = stream_seed(EVALUATION_SEED, SELECTION)
         episodes = self.config.eval_episodes
         trajectories = evaluate(LearnedPolicy(self.algorithm), self.evaluation_env, episodes, seed)
-        row = report.row(trajectories, self.spec)
+        spec = self.evaluation_env.spec  # not the training task's, whose curriculum no reference score is for
+        row = report.row(trajectories, spec)
         if self.config.eval_sampled:
             generator = torch.Generator(self.algorithm.device).manual_seed(seed)
             sampled = evaluate(LearnedPolicy(self.algorithm, generator), self.evaluation_env, episodes, seed)
-            row |= report.row(sampled, self.spec, "eval_sampled/")
+            row |= report.row(sampled, spec, "eval_sampled/")
         row["perf/eval_seconds"] = time.perf_counter() - begin
         return row
 
@@ -305,8 +306,10 @@ class Experiment:
         self.hub.finish(status, code, reason)
 
 
-def _collect_metadata(config: Config, runner: OnPolicyRunner, command: Sequence[str]) -> dict[str, Any]:
-    """Layer 4 of a run that starts now."""
+def _collect_metadata(
+    config: Config, runner: OnPolicyRunner, evaluated: TaskSpec, command: Sequence[str]
+) -> dict[str, Any]:
+    """Layer 4 of a run that starts now. evaluated: the task as evaluation plays it, without a curriculum."""
     spec = runner.env.spec
     geometry = spec.geometry
     return layer4.collect(
@@ -329,7 +332,7 @@ def _collect_metadata(config: Config, runner: OnPolicyRunner, command: Sequence[
             num_goals=geometry.num_goals if geometry else 0,
             own_goals=bool(geometry and geometry.own_goals),
             has_success=bool(geometry and geometry.has_success),
-            normalized=report.reference_scores(spec) is not None,
+            normalized=report.reference_scores(evaluated) is not None,
         ),
     )
 

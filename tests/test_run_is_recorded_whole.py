@@ -90,6 +90,14 @@ def test_absent_metrics_are_named_with_reasons(done: Result, tmp_path: Path) -> 
             assert {f"eval/{name}" for name in (EVAL_TASK | BEHAVIOUR) - set(reasons)} <= set(row)
 
 
+def test_a_curriculum_is_scored_by_the_whole_task(tmp_path: Path) -> None:
+    """Evaluation plays without it, so the reference scores of the whole task apply."""
+    result = train(tmp_path, "--curriculum", "--eval_sampled", "--total_env_steps", "400")
+    assert metadata(result.run_dir)["absent"] == {} and metadata(result.run_dir)["env"]["settings"]["curriculum"]
+    for row in raw_rows(result.run_dir):
+        assert {"eval/normalized_score", "eval_sampled/normalized_score"} <= set(row)
+
+
 def test_a_row_without_a_finished_episode_has_no_episode_metrics(tmp_path: Path) -> None:
     result = train(tmp_path, "--rollout_length", "10", "--total_env_steps", "480")
     counts = [row["train/episode_count"] for row in raw_rows(result.run_dir)[1:]]
