@@ -40,53 +40,64 @@ class MLPEncoder(nn.Module):
 class EntityEncoder(nn.Module):
     """Agent-symmetric encoder: its output does not change when landmarks or other agents are permuted.
 
-    Every landmark is embedded with shared weights together with the other agents' offsets *to that landmark*
-    (deep sets, Zaheer et al. 2017), the landmarks are pooled by multi-head attention with scores from their own
-    embedding (Vaswani et al. 2017), the other agents by a sum. One set of weights runs for any number of either
-    (Agarwal et al. 2020, "Learning transferable cooperative behavior in multi-agent teams"). A landmark's embedding
-    has ``layers`` layers.
+    Offsets enter with their length, since "who is nearest" is what the task is about. Every landmark is embedded with
+    shared weights together with the other agents' offsets *to that landmark*, pooled by a maximum (PointNet, Qi et al.
+    2017: a sum hides the nearest agent behind the others); then beside the mean of all landmarks' embeddings (deep
+    sets, Zaheer et al. 2017). Landmarks are pooled by multi-head attention with scores from their own embedding
+    (Vaswani et al. 2017), the other agents by a sum. One set of weights runs for any number of either (Agarwal et al.
+    2020, "Learning transferable cooperative behavior in multi-agent teams").
 
     layout: slices of the observation, as ``envs.base.ObservationLayout``. Where it says ``padded``, an all-zero slot
-    is "no entity" and takes no part.
+    is "no entity" and takes no part. hidden: width, a multiple of ``heads``. layers: of a landmark's embedding, the
+    first on its own and each further one beside the mean of all.
     """
 
     def __init__(self, layout, hidden: int, layers: int, activation: str, heads: int = 4) -> None:
         super().__init__()
         self.layout, self.heads = layout, heads
-        own, entity = layout.own.size * layout.own.count, layout.landmarks.size
+        own, entity = layout.own.size * layout.own.count, layout.landmarks.size + 1
         gain = nn.init.calculate_gain(activation)
         self.activation = ACTIVATIONS[activation]()
-        # (other agent, landmark) pairs are the most numerous rows, so their embedding is the narrowest
-        pair, company = max(hidden // 4, 4), max(hidden // 2, 4)
-        self.pair = linear(entity, pair, gain)
-        self.landmark = linear(entity + own + pair, hidden, gain)
-        self.refine = nn.ModuleList(linear(hidden, hidden, gain) for _ in range(layers - 1))
+        # (other agent, landmark) pairs are the most numerous rows, so theirs is a narrow embedding
+        half = max(hidden // 2, 4)
+        self.pair = linear(entity, half, gain)
+        self.landmark = linear(entity + own + half, hidden, gain)
+        self.refine = nn.ModuleList(linear(2 * hidden, hidden, gain) for _ in range(layers - 1))
         self.score = linear(hidden, heads, bias=False)  # softmax would cancel a bias
-        self.other = linear(entity + own, company, gain)
-        self.merge = linear(hidden + company + own, hidden, gain)
+        self.other = linear(entity + own, half, gain)
+        self.merge = linear(hidden + half + own, hidden, gain)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         layout = self.layout
         own = obs[..., layout.own.start : layout.own.stop]
         landmarks, others = _entities(obs, layout.landmarks), _entities(obs, layout.agents)
-        present = _exists(others) if layout.padded else None
-
-        # who else is near each landmark: [..., L, M, 2] offsets from landmark to agent -> [..., L, P]
-        nearby = self.activation(self.pair(others.unsqueeze(-3) - landmarks.unsqueeze(-2)))
-        nearby = (nearby if present is None else nearby * present.unsqueeze(-3)).sum(-2)
+        here = _exists(landmarks) if layout.padded else None  # [..., L, 1]
+        there = _exists(others) if layout.padded else None  # [..., M, 1]
+        nearby = self._nearest(landmarks, others, there)
+        landmarks, others = _with_length(landmarks), _with_length(others)
 
         embedded = self.activation(self.landmark(torch.cat([landmarks, _beside(own, landmarks), nearby], -1)))
         for layer in self.refine:
-            embedded = self.activation(layer(embedded))
+            everything = _mean(embedded, here).expand_as(embedded)
+            embedded = self.activation(layer(torch.cat([embedded, everything], -1)))
         scores = self.score(embedded)
-        if layout.padded:
-            scores = scores.masked_fill(~_exists(landmarks), -1e9)
+        if here is not None:
+            scores = scores.masked_fill(~here, -1e9)
         attention = torch.softmax(scores, -2).unsqueeze(-1)  # [..., L, heads, 1]
         pooled = (attention * embedded.unflatten(-1, (self.heads, -1))).sum(-3).flatten(-2)
 
         company = self.activation(self.other(torch.cat([others, _beside(own, others)], -1)))
-        company = (company if present is None else company * present).sum(-2)
+        company = (company if there is None else company * there).sum(-2)
         return self.activation(self.merge(torch.cat([pooled, company, own], -1)))
+
+    def _nearest(self, landmarks: torch.Tensor, others: torch.Tensor, there: torch.Tensor | None) -> torch.Tensor:
+        """What the other agents' offsets to each landmark have at most, ``[..., L, P]``; zeros without others."""
+        if others.shape[-2] == 0:
+            return landmarks.new_zeros(*landmarks.shape[:-1], self.pair.out_features)
+        pairs = self.activation(self.pair(_with_length(others.unsqueeze(-3) - landmarks.unsqueeze(-2))))
+        if there is not None:
+            pairs = pairs.masked_fill(~there.unsqueeze(-3), -1.0)  # at or below what the activations can give
+        return pairs.amax(-2)
 
 
 def _entities(obs: torch.Tensor, group) -> torch.Tensor:
@@ -94,9 +105,21 @@ def _entities(obs: torch.Tensor, group) -> torch.Tensor:
     return obs[..., group.start : group.stop].unflatten(-1, (group.count, group.size))
 
 
+def _with_length(offsets: torch.Tensor) -> torch.Tensor:
+    """``[..., 2]`` -> ``[..., 3]``: the offset and its Euclidean length."""
+    return torch.cat([offsets, torch.linalg.vector_norm(offsets, dim=-1, keepdim=True)], -1)
+
+
 def _beside(own: torch.Tensor, entities: torch.Tensor) -> torch.Tensor:
     """The agent's own features repeated for each entity."""
     return own.unsqueeze(-2).expand(*entities.shape[:-1], -1)
+
+
+def _mean(entities: torch.Tensor, exists: torch.Tensor | None) -> torch.Tensor:
+    """Mean over the entities that exist, ``[..., 1, H]``."""
+    if exists is None:
+        return entities.mean(-2, keepdim=True)
+    return (entities * exists).sum(-2, keepdim=True) / exists.sum(-2, keepdim=True).clamp_min(1)
 
 
 def _exists(entities: torch.Tensor) -> torch.Tensor:
