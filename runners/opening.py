@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore
-from navrl.config import KEYS, Config, kind_of
+from navrl.config import KEYS, Config, config_hash, kind_of
 from navrl.config_sources import Loaded, resume_faults
-from navrl.faults import ConfigError, Fault
+from navrl.faults import ConfigError, Fault, show
 from navrl.naming import names, safe_directory
 from navrl.redaction import redact_all
 from navrl.tracking.hub import refuse_taken_run_id
@@ -21,6 +22,7 @@ from runners.setup import describe_task
 
 # What a checkpoint's task must share with the run's; a newer package that defines the same task may go on.
 SAME_TASK = ("env_id", "agents", "observation_sizes", "action", "settings")
+MAX_NAMED = 5  # keys in the notice of a mixed group
 
 
 @dataclass
@@ -67,6 +69,7 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
             )
     except (RecordError, CheckpointError) as error:
         raise ConfigError([Fault("resume" if loaded.resume else "run_dir", str(error))]) from error
+    opened.notices += _mixed_group(opened.record.run_dir, loaded.config)
     return opened
 
 
@@ -88,6 +91,32 @@ def _changes(before: Config, now: Config) -> dict[str, list[Any]]:
         for key, pair in pairs.items()
         if pair[0] != pair[1]
     }
+
+
+def _mixed_group(run_dir: Path, config: Config) -> list[str]:
+    """A notice where another run of the group has another configuration: their mean over seeds would be of nothing.
+
+    Built group names tell configurations apart by what the command line changed; an edited YAML file, a given group
+    and a longer budget on resume they do not see.
+    """
+    here, own_hash = config.science(), config_hash(config)
+    for path in sorted(run_dir.parent.glob("*/metadata.json")):
+        if path.parent == run_dir:
+            continue
+        try:
+            if json.loads(path.read_text(encoding="utf-8"))["config_hash"] == own_hash:
+                continue
+            other = _config_of(path.parent)
+        except (OSError, ValueError, KeyError, TypeError, ConfigError):
+            continue  # half made, or of a version whose keys are others: nothing can be said about it
+        there = here if other is None else other.science()
+        keys = [key for key in here if key != "seed" and here[key] != there[key]]
+        if keys:
+            named = [f"{key} {show(there[key])} there, {show(here[key])} here" for key in keys[:MAX_NAMED]]
+            more = f"; and {len(keys) - MAX_NAMED} more" if len(keys) > MAX_NAMED else ""
+            return [f"group {run_dir.parent.name} holds more than one configuration; {path.parent.name} differs: "
+                    f"{'; '.join(named)}{more}. Give this one another --group to compare them"]
+    return []
 
 
 def _newest_checkpoint(run_dir: Path, runner: OnPolicyRunner, notices: list[str]) -> dict[str, Any] | None:
