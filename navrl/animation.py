@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from navrl.files import replacing
+from navrl.metrics.geometry import touching
 from navrl.metrics.trajectories import Trajectories
 
 PANEL = 240  # pixels a side of one episode
@@ -49,6 +50,7 @@ def _frame(agents, goals, radii, goal_radius, reach: float, columns: int, rows: 
     image = Image.new("RGB", (columns * side, rows * side), "white")
     draw = ImageDraw.Draw(image)
     per_unit = side / (2 * reach)
+    in_contact = touching(agents, radii)
 
     for episode in range(len(agents)):
         left, top = (episode % columns) * side, (episode // columns) * side
@@ -58,11 +60,8 @@ def _frame(agents, goals, radii, goal_radius, reach: float, columns: int, rows: 
             x, y = left + (position[0] + reach) * per_unit, top + (reach - position[1]) * per_unit
             draw.ellipse([x - radius, y - radius, x + radius, y + radius], **style)
 
-        distance = np.linalg.norm(agents[episode][:, None] - agents[episode][None], axis=-1)
-        touching = distance < radii[:, None] + radii[None]
-        np.fill_diagonal(touching, False)
         for index, position in enumerate(agents[episode]):
-            ring = CONTACT_COLOUR if touching[index].any() else "white"
+            ring = CONTACT_COLOUR if in_contact[episode, index] else "white"
             colour = AGENT_COLOURS[index % len(AGENT_COLOURS)]
             disc(position, radii[index] * per_unit, fill=colour, outline=ring, width=2 * SCALE)
         for position in goals[episode]:

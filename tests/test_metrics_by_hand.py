@@ -244,3 +244,33 @@ def test_a_position_that_is_not_finite_is_seen_and_breaks_nothing():
     got = values(broken)
     assert np.isnan(got["goal_distance"]) and np.isnan(got["path_efficiency"])
     assert got["success_rate"] == 0.0
+
+
+def test_who_touches_whom_is_one_rule_for_metrics_tables_and_animations(tmp_path):
+    from PIL import Image
+
+    from navrl.animation import CONTACT_COLOUR, write_animation
+    from navrl.metrics.geometry import touching
+    from navrl.tracking.episodes import episode_table
+
+    # agents 0 and 2 come within 0.3 of each other at step 2; agent 1 stays exactly 0.5 away from agent 0
+    played = one_episode([along_x(0, 0, 0), [(0, 0.5)] * 3, along_x(1, 0.5, 0.25)], [(0, -0.5)])
+    assert touching(played.agent_pos, played.agent_radii)[:, 0].tolist() == [[False] * 3] * 2 + [[True, False, True]]
+    assert touching(np.zeros((4, 2, 1, 2)), np.ones(1)).tolist() == [[[False]] * 2] * 4, "nobody touches itself"
+    assert touching(np.array([[0.0, 0], [0.25, 0]]), np.array([0.125, 0.125])).tolist() == [False] * 2, "at the border"
+    assert values(played)["collision_count"] == 1
+
+    played.save_npz(tmp_path / "episode.npz")
+    columns, rows = episode_table(tmp_path / "episode.npz")
+    found = {(row[columns.index("t")], row[columns.index("agent")]): row[columns.index("contact")] for row in rows}
+    assert [place for place, contact in found.items() if contact] == [(1, 0), (1, 2)]
+
+    write_animation(played, tmp_path / "episode.gif")
+    red = tuple(int(CONTACT_COLOUR[i : i + 2], 16) for i in (1, 3, 5))
+    with Image.open(tmp_path / "episode.gif") as picture:
+        ringed = []
+        for index in range(picture.n_frames):
+            picture.seek(index)
+            away = np.abs(np.asarray(picture.convert("RGB")).astype(int) - red).max(-1)
+            ringed.append(bool((away < 12).any()))
+    assert ringed == [False, False, True]

@@ -23,14 +23,20 @@ def at_last_step(values: np.ndarray, trajectories: Trajectories) -> np.ndarray:
 
 def pair_distances(trajectories: Trajectories) -> np.ndarray:
     """Distance of each unordered pair of agents, ``[T + 1, E, P]`` with P = N (N − 1) / 2."""
-    first, second = np.triu_indices(trajectories.num_agents, k=1)
-    return _norm(trajectories.agent_pos[:, :, first] - trajectories.agent_pos[:, :, second])
+    return _pair_distances(trajectories.agent_pos)
 
 
 def contacts(trajectories: Trajectories) -> np.ndarray:
     """bool ``[T + 1, E, P]``: the pair is nearer than the sum of its radii."""
-    first, second = np.triu_indices(trajectories.num_agents, k=1)
-    return pair_distances(trajectories) < trajectories.agent_radii[first] + trajectories.agent_radii[second]
+    return _pair_contacts(trajectories.agent_pos, trajectories.agent_radii)
+
+
+def touching(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    """bool ``[..., N]``: the agent is in contact with some other; positions ``[..., N, 2]``, radii ``[N]``."""
+    first, second = np.triu_indices(len(radii), k=1)
+    agents = np.arange(len(radii))
+    is_of_pair = (first[:, None] == agents) | (second[:, None] == agents)
+    return _pair_contacts(positions, radii) @ is_of_pair
 
 
 def collision_count(trajectories: Trajectories) -> np.ndarray:
@@ -53,6 +59,16 @@ def goal_distances(trajectories: Trajectories) -> np.ndarray:
 def success(trajectories: Trajectories, radius: float) -> np.ndarray:
     """bool ``[T + 1, E]``: every goal has its agent (any agent, unless goals are own) nearer than ``radius``."""
     return (goal_distances(trajectories) < radius).all(axis=2)
+
+
+def _pair_distances(positions: np.ndarray) -> np.ndarray:
+    first, second = np.triu_indices(positions.shape[-2], k=1)
+    return _norm(positions[..., first, :] - positions[..., second, :])
+
+
+def _pair_contacts(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    first, second = np.triu_indices(len(radii), k=1)
+    return _pair_distances(positions) < radii[first] + radii[second]
 
 
 def _norm(vectors: np.ndarray) -> np.ndarray:

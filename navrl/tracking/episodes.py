@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from navrl.metrics.geometry import touching
 from navrl.metrics.trajectories import Trajectories, load_npz
 from navrl.tracking.tracker import Unpublishable
 
@@ -58,13 +59,5 @@ def _of_trajectories(trajectories: Trajectories) -> dict[str, np.ndarray]:
         arrays["action"] = one.actions[before, 0]
     arrays["reward"] = one.rewards[before, 0]
     if one.agent_pos is not None:
-        arrays["contact"] = _contacts(one.agent_pos[after, 0], one.agent_radii)
+        arrays["contact"] = touching(one.agent_pos[after, 0], one.agent_radii)
     return arrays
-
-
-def _contacts(positions: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    """`[steps, agents]`: nearer to some other agent than the sum of their radii (metrics contract, layer 3)."""
-    apart = np.linalg.norm(positions[:, :, None] - positions[:, None], axis=-1)
-    touch = apart < radii[:, None] + radii
-    touch[:, np.arange(len(radii)), np.arange(len(radii))] = False
-    return touch.any(axis=-1)
