@@ -220,6 +220,8 @@ class Experiment:
     def _log(self, row: dict[str, Any]) -> None:
         if not row:
             return
+        if "train/episode_count" not in row:  # a row of an evaluation alone; any row can be plotted over episodes
+            row["train/episode_count"] = self.runner.episodes.total()
         self.hub.log(self.runner.env_steps, row)
         step = self.runner.env_steps
         for warning in self.health.watch(row, step, step / self.config.total_env_steps):

@@ -46,7 +46,8 @@ def raw_rows(run_dir: Path) -> list[dict]:
 def test_every_metric_is_in_its_rows(done: Result) -> None:
     first, *others = raw_rows(done.run_dir)
     evaluation = {f"eval/{name}" for name in EVAL_TASK | BEHAVIOUR}
-    assert first["step"] == 0 and evaluation <= set(first) and not any(name.startswith("train/") for name in first)
+    assert first["step"] == 0 and evaluation <= set(first)
+    assert [(name, first[name]) for name in first if name.startswith("train/")] == [("train/episode_count", 0)]
     assert [row["step"] for row in others] == list(range(400, 4001, 400))
     every_row = {f"train/{name}" for name in STABILITY | TRAIN_TASK}
     every_row |= {f"perf/{name}" for name in COST - {"eval_seconds"}}
@@ -103,6 +104,13 @@ def test_a_row_without_a_finished_episode_has_no_episode_metrics(tmp_path: Path)
     counts = [row["train/episode_count"] for row in raw_rows(result.run_dir)[1:]]
     has = ["train/episode_reward_mean" in row for row in raw_rows(result.run_dir)[1:]]
     assert counts == [0, 0, 16] and has == [False, False, True]
+
+
+def test_every_row_can_be_plotted_over_episodes(tmp_path: Path) -> None:
+    """Rows of an evaluation alone say train/episode_count too, and the count goes on undisturbed."""
+    result = train(tmp_path, "--log_interval", "4", "--eval_interval", "1", "--total_env_steps", "3200")
+    found = [(row["step"], row["train/episode_count"]) for row in raw_rows(result.run_dir)]
+    assert found == [(400 * n, 16 * n) for n in range(9)]
 
 
 def test_summary_has_final_and_best(done: Result) -> None:
@@ -217,7 +225,7 @@ def test_a_best_checkpoint_that_cannot_be_read_is_not_reported(tmp_path: Path, m
         raise final.CheckpointError(f"{path}: damaged")
 
     monkeypatch.setattr(final, "load", damaged)
-    result = train(tmp_path, "--lr", "0.1", "--total_env_steps", "8000", "--network", "mlp")
+    result = train(tmp_path, "--lr", "0.1", "--total_env_steps", "8000", "--network", "mlp", "--eval_interval", "1")
     about = summary(result.run_dir)
     assert result.code == 0 and about["final"]["step"] == 8000
     assert "best" not in about and "the best checkpoint is not evaluated" in result.out
@@ -225,7 +233,7 @@ def test_a_best_checkpoint_that_cannot_be_read_is_not_reported(tmp_path: Path, m
 
 def test_best_is_evaluated_with_its_own_parameters(tmp_path: Path) -> None:
     """With a rate that ruins the policy the best one is an earlier one; evaluating it leaves the last as it was."""
-    result = train(tmp_path, "--lr", "0.1", "--total_env_steps", "8000", "--network", "mlp")
+    result = train(tmp_path, "--lr", "0.1", "--total_env_steps", "8000", "--network", "mlp", "--eval_interval", "1")
     about = summary(result.run_dir)
     store = CheckpointStore(result.run_dir / "checkpoints")
     assert about["best"]["step"] < about["final"]["step"] == 8000 and about["best"]["mean"] != about["final"]["mean"]
