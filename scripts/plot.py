@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from navrl.analysis.curves import DEFAULT_METRICS, find_runs, plot  # noqa: E402
+from navrl.analysis.curves import DEFAULT_METRICS, labelled, plot  # noqa: E402
 
 
 def main(argv: list[str]) -> int:
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("curves.png"), help="default: curves.png")
     options = parser.parse_args(argv)
     try:
-        plot({path.resolve().name: find_runs(path) for path in options.paths}, options.metrics, options.out)
+        plot(labelled(options.paths), options.metrics, options.out)
     except ImportError:
         print("matplotlib is not installed: pip install -r requirements-plots.txt", file=sys.stderr)
         return 2

@@ -37,9 +37,23 @@ def curve(run_dir: Path, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Mean over runs at the steps where every run has a value."""
-    shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in curves)))
-    values = [[dict(zip(steps.tolist(), ys.tolist()))[step] for step in shared] for steps, ys in curves]
+    by_step = [dict(zip(steps.tolist(), values.tolist())) for steps, values in curves]
+    shared = sorted(set.intersection(*map(set, by_step)))
+    values = [[run[step] for step in shared] for run in by_step]
     return np.asarray(shared), np.mean(values, axis=0) if shared else np.asarray([])
+
+
+def labelled(paths: Sequence[Path]) -> dict[str, list[Path]]:
+    """label -> run directories of each path, in order. Paths whose last parts are alike get longer labels."""
+    resolved = list(dict.fromkeys(path.resolve() for path in paths))
+    labels = {}
+    for path in resolved:
+        for count in range(1, len(path.parts) + 1):
+            end = path.parts[-count:]
+            if sum(other.parts[-count:] == end for other in resolved) == 1:
+                break
+        labels[str(Path(*end))] = find_runs(path)
+    return labels
 
 
 def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> None:
