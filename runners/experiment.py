@@ -143,7 +143,7 @@ class Experiment:
                 self._log(self._evaluate())
             while self.runner.env_steps < self.config.total_env_steps and not self.stop.requested:
                 self._iterate()
-            self._checkpoint(best=False)
+            self._checkpoint()
             self.stop.check()
             self._finish_training()
             code, status = 0, "finished"
@@ -183,11 +183,10 @@ class Experiment:
         if last or runner.iteration % config.eval_interval == 0:
             row |= self._evaluate()
         self._log(row)
-        score = row.get("eval/episode_reward", -math.inf)
-        best = score > self.best_score
-        self.best_score = max(score, self.best_score)
+        score = row.get("eval/episode_reward")
+        best = score is not None and score > self.best_score
         if best or last or runner.iteration % config.checkpoint_interval == 0:
-            self._checkpoint(best=best)
+            self._checkpoint(score, best=best)
 
     def _training_row(self, metrics: dict[str, torch.Tensor], plain: dict[str, float]) -> dict[str, Any]:
         values = dict(zip(metrics, torch.stack([v.float() for v in metrics.values()]).tolist()))
@@ -229,18 +228,19 @@ class Experiment:
 
     # ---- checkpoints
 
-    def _checkpoint(self, *, best: bool) -> None:
+    def _checkpoint(self, score: float | None = None, *, best: bool = False) -> None:
+        """Save the run as it is now, once a step. score: ``eval/episode_reward`` of these parameters, if measured."""
         if self.saved_at == self.runner.env_steps:
             return
         self.record.flush()  # the record is never behind a checkpoint
         episodes = self.runner.episodes.total()
-        score = self.best_score if best else None
+        best_score = score if best else self.best_score
         state = {
             "config": dump(self.config),
             "task": describe_task(self.spec),
             "runner": self.runner.state_dict(),
             "health": self.health.state_dict(),
-            "best_score": self.best_score,
+            "best_score": best_score,
             "elapsed": self.record.elapsed(),
         }
         step = self.runner.env_steps
@@ -249,7 +249,7 @@ class Experiment:
         except OSError as error:
             self.hub.alert("checkpoint", f"step {step}: not written ({error.strerror}); training goes on", step=step)
             return
-        self.saved_at = step
+        self.saved_at, self.best_score = step, best_score  # one that is not there is not to be beaten
         if self.config.keep_artifacts == "all":
             self._publish(path, step, episodes, score, ("latest", "best") if best else ("latest",))
 

@@ -218,6 +218,33 @@ def test_a_full_disk_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert final["mean"] == expected["mean"] and final["step"] == 1600 and final["checkpoint"] is None
 
 
+def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    """The evaluations of a run, that of the untrained policy first, say these scores."""
+    from runners.experiment import Experiment
+
+    left, evaluate = list(scores), Experiment._evaluate
+    monkeypatch.setattr(Experiment, "_evaluate", lambda self: evaluate(self) | {"eval/episode_reward": left.pop(0)})
+
+
+def test_a_best_checkpoint_that_was_not_saved_is_not_to_be_beaten(tmp_path: Path, monkeypatch) -> None:
+    """The disk is full at the best evaluation: the next best one is kept, and the failed one is no longer named."""
+    scored(monkeypatch, -9.0, -8.0, -1.0, -5.0, -7.0)
+    save = CheckpointStore.save
+
+    def full_at_the_second(self, state, *, step, **rest):
+        if step == 800:
+            raise OSError(28, "No space left on device")
+        return save(self, state, step=step, **rest)
+
+    monkeypatch.setattr(CheckpointStore, "save", full_at_the_second)
+    result = train(tmp_path, "--total_env_steps", "1600", "--eval_interval", "1")
+    store = CheckpointStore(result.run_dir / "checkpoints")
+    assert "step 800: not written" in result.out and load(store.path("best"))["best_score"] == -5.0
+    (best,) = [entry for entry in store.entries if entry.file == store.best]
+    assert (best.step, best.score) == (1200, -5.0) and load(store.path("last"))["best_score"] == -5.0
+    assert summary(result.run_dir)["best"]["step"] == 1200
+
+
 def test_a_best_checkpoint_that_cannot_be_read_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from runners import final
 
@@ -225,17 +252,19 @@ def test_a_best_checkpoint_that_cannot_be_read_is_not_reported(tmp_path: Path, m
         raise final.CheckpointError(f"{path}: damaged")
 
     monkeypatch.setattr(final, "load", damaged)
-    result = train(tmp_path, "--lr", "0.1", "--total_env_steps", "8000", "--network", "mlp", "--eval_interval", "1")
+    scored(monkeypatch, -9.0, -1.0, -2.0)
+    result = train(tmp_path, "--total_env_steps", "800", "--eval_interval", "1")
     about = summary(result.run_dir)
-    assert result.code == 0 and about["final"]["step"] == 8000
+    assert result.code == 0 and about["final"]["step"] == 800
     assert "best" not in about and "the best checkpoint is not evaluated" in result.out
 
 
-def test_best_is_evaluated_with_its_own_parameters(tmp_path: Path) -> None:
-    """With a rate that ruins the policy the best one is an earlier one; evaluating it leaves the last as it was."""
-    result = train(tmp_path, "--lr", "0.1", "--total_env_steps", "8000", "--network", "mlp", "--eval_interval", "1")
+def test_best_is_evaluated_with_its_own_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the best one is an earlier one, evaluating it leaves the last as it was."""
+    scored(monkeypatch, -9.0, *(-float(n) for n in range(1, 11)))
+    result = train(tmp_path, "--lr", "0.1", "--network", "mlp", "--eval_interval", "1")
     about = summary(result.run_dir)
     store = CheckpointStore(result.run_dir / "checkpoints")
-    assert about["best"]["step"] < about["final"]["step"] == 8000 and about["best"]["mean"] != about["final"]["mean"]
+    assert about["best"]["step"] < about["final"]["step"] == 4000 and about["best"]["mean"] != about["final"]["mean"]
     best, last = (load(store.path(which))["runner"]["algorithm"]["actor"] for which in ("best", "last"))
     assert any(not torch.equal(best[name], last[name]) for name in best)
