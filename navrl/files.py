@@ -1,8 +1,9 @@
-"""Files that are replaced at once: a reader, a crash or a full disk meets the old or the new one, never a part."""
+"""Files: replaced at once, so that a reader, a crash or a full disk meets the old or the new one; and their digests."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -31,6 +32,12 @@ def write_text(path: Path | str, text: str) -> None:
     """Replace ``path`` by ``text``, UTF-8. Raises OSError."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def sha256_of(path: Path | str) -> str:
+    """SHA-256 of a file's content, hex. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fsync(path: Path) -> None:

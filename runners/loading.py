@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from navrl import yaml_io
-from navrl.checkpoint import CheckpointError, CheckpointStore, digest_of, load
+from navrl.checkpoint import CheckpointError, CheckpointStore, load
 from navrl.config import Config
 from navrl.faults import ConfigError, Fault
+from navrl.files import sha256_of
 
 
 def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], Path]:
@@ -56,6 +57,6 @@ def _download_from_wandb(name: str, directory: Path) -> Path:
     if len(files) != 1:
         raise CheckpointError(f"wandb:{name}: holds {len(files)} checkpoint files, expected 1")
     expected = artifact.metadata.get("sha256")
-    if expected and digest_of(files[0]) != expected:
+    if expected and sha256_of(files[0]) != expected:
         raise CheckpointError(f"wandb:{name}: damaged on the way (its SHA-256 is not the recorded one)")
     return files[0]

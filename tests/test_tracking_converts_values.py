@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from navrl.tracking.convert import from_json, json_ready, plain, scalars
+from navrl.tracking.convert import flat, from_json, json_ready, plain, scalars
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,9 @@ def test_tracking_imports_neither_torch_nor_a_tracker():
     )
     root = Path(__file__).resolve().parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_nested_values_get_dotted_names():
+    assert flat({"mean": {"a": 1.5, "b": {"c": None}}, "step": 7, "d": [1], "e": {}}) == {
+        "mean.a": 1.5, "mean.b.c": None, "step": 7, "d": [1]}  # fmt: skip
+    assert flat(None) == flat([1]) == {}

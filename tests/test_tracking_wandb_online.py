@@ -14,8 +14,9 @@ import pytest
 import tracking_run
 from wandb_stand_in import KEY, StandIn
 
+from navrl.files import sha256_of
 from navrl.tracking.convert import from_json
-from navrl.tracking.publish import read_ledger, sha256
+from navrl.tracking.publish import read_ledger
 from navrl.tracking.record import read_rows, read_summary
 
 pytest.importorskip("wandb")
@@ -66,7 +67,7 @@ def test_an_online_run_arrives_whole(tmp_path, server):
         assert set(line) == set(row)
         assert all(line[name] == value or (math.isnan(line[name]) and math.isnan(value)) for name, value in row.items())
     assert (run["exitcode"], run["inserts"], run["groupName"], run["jobType"]) == (0, 1, "group", "train")
-    assert committed(server, run_dir) == {path.name: sha256(path) for path in (run_dir / "checkpoints").iterdir()}
+    assert committed(server, run_dir) == {path.name: sha256_of(path) for path in (run_dir / "checkpoints").iterdir()}
     assert list((tmp_path / "home").rglob("*")) == []
     # The key is nowhere: neither on disk nor in what was sent.
     assert KEY not in json.dumps(server.dump())
@@ -93,7 +94,7 @@ def test_an_offline_run_that_moved_syncs_once_with_an_empty_home(tmp_path, serve
     assert "wandb has 40 of 40 rows" in first.stdout
     steps = server.steps(moved)
     assert steps == [row["step"] for row in read_rows(moved)]
-    assert committed(server, moved) == {path.name: sha256(path) for path in (moved / "checkpoints").iterdir()}
+    assert committed(server, moved) == {path.name: sha256_of(path) for path in (moved / "checkpoints").iterdir()}
     artifacts = set(server.dump()["artifacts"])
     assert tracking_run.sync(env, moved).returncode == 0
     assert server.steps(moved) == steps and set(server.dump()["artifacts"]) == artifacts
@@ -149,7 +150,7 @@ def test_a_killed_tracker_process_loses_nothing_after_sync(tmp_path, server, mom
     done = tracking_run.sync(env, run_dir)
     assert done.returncode == 0, done.stdout + done.stderr
     assert server.steps(run_dir) == [row["step"] for row in read_rows(run_dir)]
-    assert committed(server, run_dir) == {path.name: sha256(path) for path in (run_dir / "checkpoints").iterdir()}
+    assert committed(server, run_dir) == {path.name: sha256_of(path) for path in (run_dir / "checkpoints").iterdir()}
 
 
 def test_an_id_that_another_run_has_is_refused(tmp_path, server):

@@ -93,3 +93,13 @@ def json_ready(value: Any) -> Any:
 def from_json(value: Any) -> Any:
     """The number that a string such as "NaN" stands for; everything else unchanged."""
     return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by dots; empty where `values` is no mapping."""
+    if not isinstance(values, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import navrl
+from navrl.files import sha256_of
 from navrl.redaction import redact, redact_all
 from navrl.source import snapshot
 from navrl.tracking.console import Console
-from navrl.tracking.publish import (HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_ledger, read_run_info, sha256,
+from navrl.tracking.publish import (HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_ledger, read_run_info,
                                     write_run_info)
 from navrl.tracking.record import LocalRecord, RecordError
 from navrl.tracking.registry import TRACKERS
@@ -90,7 +91,7 @@ class TrackerHub:
         """A checkpoint inside the run directory. `aliases` out of latest, best, final; those of the run are added."""
         with self._timed():
             try:
-                digest = sha256(self._inside(path))
+                digest = sha256_of(self._inside(path))
             except OSError as error:
                 self.say(f"checkpoint {path} is not published: {error.strerror}")
                 return

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from navrl.redaction import HIDDEN, redact
-from navrl.tracking.convert import json_ready
+from navrl.tracking.convert import flat, json_ready
 from navrl.tracking.episodes import episode_arrays
+from navrl.tracking.probe import answers
 from navrl.tracking.record import RunLock, read_events
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable
-from navrl.tracking.wandb import answers
 
 PARAM_LENGTH, TAG_LENGTH, MAX_NAME = 6000, 5000, 250        # characters that every MLflow 3 server takes
 METRICS_A_CALL, PAIRS_A_CALL = 1000, 100          # its limits for one `log_batch`
@@ -179,7 +179,7 @@ class MlflowTracker(Tracker):
             elif known[name] != text:
                 tags[f"changed.{name}"] = text
         if not strict:
-            tags |= {f"metadata.{name}": value for name, value in _flat(run.metadata).items()}
+            tags |= {f"metadata.{name}": value for name, value in flat(run.metadata).items()}
             tags["mlflow.source.git.commit"] = run.metadata.get("git_commit")
             for name in ("config.yaml", "metadata.json", "code.diff"):
                 path = run.run_dir / name
@@ -300,7 +300,7 @@ class MlflowTracker(Tracker):
             return
         ended = self._ended()
         for part in ("final", "best"):
-            values = _flat(summary.get(part))
+            values = flat(summary.get(part))
             step = values.pop("step", 0)
             self._add({_key(f"{part}/{name}"): self._finite(_key(f"{part}/{name}"), value, step)
                        for name, value in values.items() if isinstance(value, (int, float))}, step, ended or 0)
@@ -482,15 +482,3 @@ def _key(name: str) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(json_ready(value))
-
-
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(values, Mapping):
-        return {}
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat

@@ -9,7 +9,6 @@ What went where is kept in `RUN_DIR/tracking/{backend}/`: `ledger.json` (state, 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
-from navrl.files import write_text
+from navrl.files import sha256_of, write_text
 from navrl.redaction import HIDDEN, redact
 from navrl.tracking.convert import from_json
 from navrl.tracking.record import EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json
@@ -524,7 +523,7 @@ class Publisher:
         if not path.is_file():
             raise Unpublishable(f"{data['path']} is gone")
         digest = data.get("metadata", {}).get("sha256") if data["event"] == "artifact" else None
-        if digest and sha256(path) != digest:
+        if digest and sha256_of(path) != digest:
             self.ledger.say(f"{self.backend}: {data['path']} is not the file that was recorded (digest differs); "
                             "left out")
             raise Unpublishable("digest differs")
@@ -575,11 +574,6 @@ def directory_bytes(directory: Path) -> int:
         except OSError:               # removed meanwhile
             pass
     return total
-
-
-def sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _short(error: BaseException) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 
 from navrl.redaction import redact
 from navrl.tracking.convert import json_ready
+from navrl.tracking.probe import answers
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
-from navrl.tracking.wandb import answers
 
 MODES = ("online", "local", "offline", "disabled")
 STATES = {"finished": "success", "interrupted": "aborted", "running": "success"}      # all else is crashed

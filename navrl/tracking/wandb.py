@@ -11,20 +11,18 @@ import os
 import re
 import sys
 import threading
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from navrl.redaction import redact
-from navrl.tracking.convert import json_ready
+from navrl.tracking.convert import flat, json_ready
 from navrl.tracking.episodes import episode_table
+from navrl.tracking.probe import answers
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable, safe_name
 
 DEFAULT_SERVER = "https://api.wandb.ai"
-PROBE_SECONDS = 3.0
 INIT_SECONDS = 15
 LEVELS = {"info": "INFO", "warn": "WARN", "error": "ERROR"}
 VIDEO, IMAGE = {".gif", ".mp4", ".webm", ".ogg"}, {".png", ".jpg", ".jpeg", ".bmp"}
@@ -211,8 +209,9 @@ class WandbTracker(Tracker):
     def finish(self, status: str, exit_code: int, summary: Mapping[str, Any]) -> None:
         import wandb
         for part in ("final", "best"):
-            for name, value in _flat(summary.get(part)).items():
-                self.run.summary[f"{part}/{name}"] = value
+            for name, value in flat(summary.get(part)).items():
+                if isinstance(value, (int, float, str)):
+                    self.run.summary[f"{part}/{name}"] = value
         self.run.summary["status"] = status
         self.run.finish(exit_code=exit_code)          # waits for every upload
         self._done = True
@@ -270,26 +269,6 @@ def has_key(environ: Mapping[str, str] | None = None) -> bool:
         except (OSError, netrc.NetrcParseError):
             continue
     return False
-
-
-def answers(address: str, proxy: str | None = None, seconds: float = PROBE_SECONDS) -> bool:
-    """Whether a server says anything but a server error within `seconds`, name look-up included."""
-    verdict: list[bool] = []
-
-    def ask() -> None:
-        handlers = [urllib.request.ProxyHandler({"http": proxy, "https": proxy})] if proxy else []
-        try:
-            with urllib.request.build_opener(*handlers).open(address + "/healthz", timeout=seconds):
-                verdict.append(True)
-        except urllib.error.HTTPError as error:
-            verdict.append(error.code < 500)
-        except Exception:
-            verdict.append(False)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return bool(verdict and verdict[0])
 
 
 def _login_setting(key: str) -> str | None:
@@ -386,18 +365,6 @@ def _add(artifact: Any, run_dir: Path, path: Path, name: str) -> None:
 
 def _media_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_./ -]+", "_", name)
-
-
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(values, Mapping):
-        return {}
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{name}."))
-        elif isinstance(value, (int, float, str)):
-            flat[prefix + str(name)] = value
-    return flat
 
 
 def _one_line(error: BaseException) -> str:
