@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from navrl.files import replacing, write_text
+from navrl.files import replacing, sha256_of, write_text
 
 FORMAT = 1
 INDEX = "index.json"
@@ -41,10 +41,10 @@ class Entry:
 
 
 class CheckpointStore:
-    """The checkpoints of one run directory: the newest, the one before it, and the best."""
+    """The checkpoints of one run directory: the newest, the one before it, and the best; with ``keep_all`` all."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, *, keep_all: bool = False) -> None:
+        self.directory, self.keep_all = directory, keep_all
         self.entries: list[Entry] = []  # oldest first
         self.best: str | None = None
         self._read_index()
@@ -53,20 +53,21 @@ class CheckpointStore:
         """Write ``checkpoint_ep{episodes}.pt`` (temporary file, fsync, rename), then the index, then drop old files.
 
         A second checkpoint within one episode is ``checkpoint_ep{episodes}_step{step}.pt``: no other one is replaced.
-        Raises OSError where the disk does not take it; nothing half-written stays under a final name.
+        Raises OSError where the disk does not take it; nothing half-written stays under a final name, and the store
+        is as it was.
         """
         path = self.directory / f"checkpoint_ep{episodes}.pt"
         if any(entry.file == path.name and entry.step != step for entry in self.entries):
             path = path.with_name(f"checkpoint_ep{episodes}_step{step}.pt")
         digest = _write(path, state | {"format": FORMAT})
         entry = Entry(path.name, step, episodes, score, digest)
-        self.entries = [e for e in self.entries if e.file != path.name] + [entry]
-        if best:
-            self.best = path.name
-        kept = {e.file for e in self.entries[-2:]} | ({self.best} if self.best else set())
-        dropped = [e.file for e in self.entries if e.file not in kept]
-        self.entries = [e for e in self.entries if e.file in kept]
-        self._write_index()
+        entries = [e for e in self.entries if e.file != path.name] + [entry]
+        best_file = path.name if best else self.best
+        kept = {e.file for e in (entries if self.keep_all else entries[-2:])} | {best_file}
+        dropped = [e.file for e in entries if e.file not in kept]
+        entries = [e for e in entries if e.file in kept]
+        self._write_index(entries, best_file)
+        self.entries, self.best = entries, best_file
         for name in dropped:
             (self.directory / name).unlink(missing_ok=True)
         return path
@@ -95,7 +96,7 @@ class CheckpointStore:
         self.entries = [entry for entry in self.entries if entry.step <= step]
         if self.best not in {entry.file for entry in self.entries}:
             self.best = None
-        self._write_index()
+        self._write_index(self.entries, self.best)
 
     def _read_index(self) -> None:
         try:
@@ -110,15 +111,9 @@ class CheckpointStore:
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CheckpointError(f"{self.directory / INDEX}: damaged ({error})") from None
 
-    def _write_index(self) -> None:
-        index = {"best": self.best, "checkpoints": [asdict(entry) for entry in self.entries]}
+    def _write_index(self, entries: list[Entry], best: str | None) -> None:
+        index = {"best": best, "checkpoints": [asdict(entry) for entry in entries]}
         write_text(self.directory / INDEX, json.dumps(index, indent=1) + "\n")
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load(path: Path | str) -> dict[str, Any]:
@@ -129,7 +124,7 @@ def load(path: Path | str) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             if sum(item.file_size for item in archive.infolist()) > SIZE_LIMIT:
                 raise CheckpointError(f"{path}: unpacks to more than {SIZE_LIMIT >> 30} GiB; no checkpoint of NAVRL does")
-        if expected is not None and digest_of(path) != expected:
+        if expected is not None and sha256_of(path) != expected:
             raise CheckpointError(f"{path}: damaged (its SHA-256 is not the one in {INDEX})")
         state = torch.load(path, map_location="cpu", weights_only=True)
     except CheckpointError:

@@ -17,7 +17,7 @@ import torch
 from envs.base import BatchEnv, EnvironmentFault, TaskSpec
 from envs.seeding import SELECTION, TRAIN, stream_seed
 from navrl.animation import write_animation
-from navrl.checkpoint import CheckpointStore
+from navrl.checkpoint import CheckpointStore, Entry
 from navrl.config import Config, config_hash, dump
 from navrl.config_sources import Loaded
 from navrl.metrics import metadata as layer4
@@ -85,7 +85,8 @@ class Experiment:
         self.runner, self.evaluation_env, self.record, self.stop = runner, evaluation_env, opened.record, stop
         self.spec = runner.env.spec
         self.algorithm = runner.algorithm
-        self.store = CheckpointStore(self.record.checkpoints_dir)
+        # What trackers are to get must still be there when they, or a later sync, come for it.
+        self.store = CheckpointStore(self.record.checkpoints_dir, keep_all=self.config.keep_artifacts == "all")
         self.health = Health(_max_entropy(self.spec))
         self.best_score = -math.inf
         self.artifacts: list[dict[str, Any]] = []
@@ -245,17 +246,35 @@ class Experiment:
         }
         step = self.runner.env_steps
         try:
-            path = self.store.save(state, step=step, episodes=episodes, score=score, best=best)
+            self.store.save(state, step=step, episodes=episodes, score=score, best=best)
         except OSError as error:
             self.hub.alert("checkpoint", f"step {step}: not written ({error.strerror}); training goes on", step=step)
             return
         self.saved_at, self.best_score = step, best_score  # one that is not there is not to be beaten
         if self.config.keep_artifacts == "all":
-            self._publish(path, step, episodes, score, ("latest", "best") if best else ("latest",))
+            self._publish(self.store.entries[-1], ("latest", "best") if best else ("latest",))
 
-    def _publish(self, path: Path, step: int, episodes: int, score: float | None, aliases: Sequence[str]) -> None:
-        self.hub.log_artifact(path, step=step, episodes=episodes, score=score, aliases=aliases)
-        self.artifacts.append({"file": path.name, "aliases": list(aliases), "step": step, "score": score})
+    def _publish(self, entry: Entry, aliases: Sequence[str], final_score: float | None = None) -> None:
+        """To the trackers and into the summary, which names each file once and gives each alias to the newest.
+
+        Two scores, two names: ``score`` is of the selection episodes, where it was measured, ``final_score`` of the
+        final ones.
+        """
+        scores = {"score": entry.score} | ({} if final_score is None else {"final_score": final_score})
+        self.hub.log_artifact(
+            self.store.directory / entry.file, step=entry.step, episodes=entry.episodes, score=entry.score,
+            aliases=aliases, metadata=scores,
+        )  # fmt: skip
+        about: dict[str, Any] = {"file": entry.file, "aliases": [], "step": entry.step}
+        others = []
+        for artifact in self.artifacts:
+            artifact["aliases"] = [alias for alias in artifact["aliases"] if alias not in aliases]
+            if artifact["file"] == entry.file:
+                about = artifact
+            else:
+                others.append(artifact)
+        about = about | scores | {"step": entry.step, "aliases": [*aliases, *about["aliases"]]}
+        self.artifacts = sorted([*others, about], key=lambda artifact: artifact["step"])
 
     # ---- the end
 
@@ -268,8 +287,7 @@ class Experiment:
         self._keep_episodes(trajectories)
         entries = {entry.file: entry for entry in self.store.entries}
         for name, path, aliases in artifacts_of(results, config.keep_artifacts):
-            entry, score = entries[path.name], results[name]["mean"]["episode_reward"]
-            self._publish(self.record.run_dir / path, entry.step, entry.episodes, score, aliases)
+            self._publish(entries[path.name], aliases, results[name]["mean"]["episode_reward"])
         self.record.update_summary(**results, artifacts=self.artifacts)
         for line in report.table(results):
             self.hub.say(line)

@@ -52,6 +52,24 @@ def test_the_last_two_and_the_best_are_kept(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == [f"checkpoint_ep{n}.pt" for n in (7, 8)]
 
 
+def test_all_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep_all=True)
+    for number in range(1, 6):
+        save(store, number, best=number == 2)
+    assert [value(tmp_path / entry.file) for entry in CheckpointStore(tmp_path).entries] == [1, 2, 3, 4, 5]
+    assert value(store.path("best")) == 2
+
+
+def test_an_index_that_cannot_be_written_leaves_the_store_as_it_was(tmp_path: Path, monkeypatch) -> None:
+    store = CheckpointStore(tmp_path)
+    save(store, 1, best=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_text", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        with pytest.raises(OSError):
+            save(store, 2, best=True)
+    assert value(store.path("best")) == value(store.path("last")) == 1
+
+
 def test_two_checkpoints_within_one_episode_do_not_replace_each_other(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     save(store, 1, best=True, episodes=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from whole_runs import Result, call, metadata, rows, summary, train
 from navrl.checkpoint import CheckpointStore, load
 from navrl.config_sources import load as load_config
 from navrl.metrics.trajectories import load_npz
+from navrl.tracking.record import read_events
 
 pytestmark = pytest.mark.usefixtures("no_code_copy")
 
@@ -126,7 +128,9 @@ def test_summary_has_final_and_best(done: Result) -> None:
     assert about["best"]["step"] == max(scores, key=scores.get)
     kept = {artifact["file"]: artifact for artifact in about["artifacts"]}
     last = kept[Path(about["final"]["checkpoint"]).name]
-    assert {"latest", "final"} <= set(last["aliases"]) and last["score"] == about["final"]["mean"]["episode_reward"]
+    assert {"latest", "final"} <= set(last["aliases"]) and last["score"] == scores[4000]
+    assert last["final_score"] == about["final"]["mean"]["episode_reward"]
+    assert all(artifact["score"] == scores.get(artifact["step"]) for artifact in about["artifacts"])
     assert about["trackers"] == {}
 
 
@@ -137,6 +141,13 @@ def test_checkpoints_and_media_are_there(done: Result) -> None:
     better = [step for i, (step, score) in enumerate(scores) if all(score > earlier for _, earlier in scores[:i])]
     made = sorted({1600, 3200, 4000, *better})  # every 4 iterations, at each new best, and at the end
     assert [entry.step for entry in store.entries[-2:]] == made[-2:] and store.entries[-1].episodes == 160
+    # keep_artifacts: all publishes each of them, so each is still there, as it was published
+    assert [entry.step for entry in store.entries] == made
+    events = [event for event in read_events(done.run_dir) if event["event"] == "artifact"]
+    assert sorted({event["step"] for event in events}) == made
+    for event in events:
+        assert event["metadata"]["sha256"] == sha256((done.run_dir / event["path"]).read_bytes()).hexdigest()
+    assert [artifact["step"] for artifact in summary(done.run_dir)["artifacts"]] == made
     state = load(store.path("last"))
     assert state["runner"]["env_steps"] == 4000 and state["task"]["env_id"] == "simple_spread"
     assert sorted(path.name for path in (done.run_dir / "media").iterdir()) == [
