@@ -142,6 +142,19 @@ def test_a_larger_budget_with_a_constant_rate_is_the_longer_run(tmp_path: Path) 
     assert segment["changed"] == {"total_env_steps": [600, 1000]} and segment["step"] == 600
 
 
+def test_a_finished_run_that_is_resumed_names_each_checkpoint_and_alias_once(tmp_path: Path) -> None:
+    run_dir = train(tmp_path, *SHORT).run_dir
+    before = summary(run_dir)["artifacts"]
+    assert resume(run_dir).code == 0 and summary(run_dir)["artifacts"] == before
+    assert resume(run_dir, "--total_env_steps", "1000").code == 0
+    artifacts = summary(run_dir)["artifacts"]
+    files = [artifact["file"] for artifact in artifacts]
+    aliases = [alias for artifact in artifacts for alias in artifact["aliases"]]
+    assert len(set(files)) == len(files) and sorted(aliases) == ["best", "final", "latest"]
+    (final,) = [artifact for artifact in artifacts if "final" in artifact["aliases"]]
+    assert final["step"] == 1000 and {a["file"] for a in before} <= set(files)
+
+
 def test_changed_science_is_refused_key_by_key_and_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     named = (*SHORT, "--group", "g", "--experiment_name", "mine")
     changed = ("--lr", "1e-3", "--gamma", "0.5", "--seed", "9")
