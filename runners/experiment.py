@@ -101,6 +101,9 @@ class Experiment:
             "project_name": name.project,
             "group": name.group,
             "experiment_name": name.experiment_name,
+            # W&B's own names go before the neutral ones only where they were given.
+            "wandb_project": name.wandb_project,
+            "wandb_name": self.config.wandb_name and self.config.wandb_name + self.record.suffix,
         }
         self.hub = TrackerHub(
             self.record,
