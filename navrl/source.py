@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,6 +132,24 @@ def snapshot(root: Path, run_dir: Path, environ: Mapping[str, str] | None = None
             shutil.rmtree(remains, ignore_errors=True)
         raise
     return Snapshot(files, left_out, note)
+
+
+def keep_changes(
+    root: Path, run_dir: Path, number: int, commits: Sequence[str | None], environ: Mapping[str, str] | None = None
+) -> str:
+    """Write ``code-{number}.diff`` where a run is continued by other code than it had; returns its name, or "".
+
+    commits: of the stretch before and of this one. The diff is against the latter, which its first line names.
+    """
+    diff = git_diff(root, environ)
+    kept = max(run_dir.glob("code*.diff"), key=lambda path: int("0" + path.stem.removeprefix("code").lstrip("-")))
+    lines = kept.read_text(encoding="utf-8").splitlines(keepends=True)
+    before = "".join(line for line in lines if not line.startswith(("# not in code: ", "# against commit ")))
+    if diff == before and len(set(commits)) < 2:
+        return ""
+    name = f"code-{number}.diff"
+    write_text(run_dir / name, f"# against commit {commits[-1] if commits else None}\n{diff}")
+    return name
 
 
 def _why_not(path: Path) -> str:

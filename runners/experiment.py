@@ -129,10 +129,18 @@ class Experiment:
             self.saved_at = step
         published = read_summary(self.record.run_dir).get("artifacts", [])
         self.artifacts = [artifact for artifact in published if artifact["step"] <= step]
+        if state is None:  # it begins again: what the process that died had and ran made nothing of it
+            with contextlib.suppress(OSError):
+                (self.record.run_dir / "code.diff").unlink(missing_ok=True)  # so the code is kept anew
+            return metadata
+        present = {key: metadata[key] for key in ("config_hash", "versions", "machine", "torch")}
         segment = metadata["segments"][0] | {"step": step} | ({"changed": opened.changed} if opened.changed else {})
         try:
             earlier = json.loads((self.record.run_dir / "metadata.json").read_text(encoding="utf-8"))
-            return earlier | {"segments": [*earlier["segments"], segment], "status": "running", "ended": None}
+            segments = [*earlier["segments"], segment | present]
+            # The configuration is the one that config.yaml holds now.
+            now = {"config_hash": metadata["config_hash"], "status": "running", "ended": None}
+            return earlier | now | {"segments": segments}
         except (OSError, ValueError, KeyError, TypeError):
             return metadata | {"segments": [segment]}  # lost or damaged: what is known now is better than nothing
 

@@ -279,3 +279,53 @@ def test_a_run_whose_code_cannot_be_kept_says_so_and_goes_on(project, run_dir, m
     assert hub.finish("finished") == []
     assert "the code is not kept: disk full" in (record.run_dir / "console.log").read_text()
     assert len(read_rows(record.run_dir)) == 1
+
+
+def test_a_resume_keeps_what_its_code_differs_in(project, run_dir):
+    """attempt 1: as committed; 2: edited; 3: the same; 4: committed; each is said where it changes something."""
+    (project / "image.bin").write_bytes(b"\0")  # named in code.diff alone, which is no change
+    git(project, "add", "image.bin")
+    git(project, "commit", "-m", "binary")
+    commits = [git(project, "rev-parse", "HEAD")]
+
+    def attempt():
+        record = LocalRecord.create(run_dir, "p", "g", "n", if_exists="resume")
+        metadata = {"segments": [{"git_commit": commit} for commit in commits]}
+        TrackerHub(record, {}, science={}, metadata=metadata, source_root=project, terminal=False).finish("failed", 1)
+        return record.run_dir
+
+    where = attempt()
+    commits.append(commits[-1])
+    attempt()
+    assert [path.name for path in where.glob("code*.diff")] == ["code.diff"]  # nothing has changed
+    write(project, one="a = 3\n")
+    commits.append(commits[-1])
+    attempt()
+    kept = (where / "code-3.diff").read_text()
+    assert kept == f"# against commit {commits[-1]}\n" + git_diff(project) and "+a = 3" in kept
+    commits.append(commits[-1])
+    attempt()
+    git(project, "commit", "-am", "edited")
+    commits.append(git(project, "rev-parse", "HEAD"))
+    attempt()
+    assert sorted(path.name for path in where.glob("code*.diff")) == ["code-3.diff", "code-5.diff", "code.diff"]
+    assert (where / "code-5.diff").read_text() == f"# against commit {commits[-1]}\n"
+    assert "what differs from its commit is in code-3.diff" in (where / "console.log").read_text()
+    clone = project.parent / "clone"
+    git(project.parent, "clone", str(project), str(clone))
+    git(clone, "checkout", commits[2])
+    git(clone, "apply", str(where / "code-3.diff"))
+    assert (clone / "one.py").read_text() == "a = 3\n"
+
+
+def test_a_run_that_begins_again_keeps_its_code_anew(tmp_path):
+    import shutil
+
+    from whole_runs import resume, train
+
+    flags = ("--total_env_steps", "400", "--num_envs", "16")
+    died = train(tmp_path, *flags).run_dir
+    shutil.rmtree(died / "checkpoints")
+    (died / "code" / "main.py").write_text("what the process that died had\n")
+    assert resume(died).code == 0
+    assert "def main" in (died / "code" / "main.py").read_text()

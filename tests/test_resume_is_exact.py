@@ -120,10 +120,13 @@ def wait_for(root: Path, name: str):
 def test_a_run_that_died_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", *SHORT).run_dir
     died = train(tmp_path / "died", *SHORT).run_dir
+    before = metadata(died)
     shutil.rmtree(died / "checkpoints")
     result = resume(died)
     assert result.code == 0 and "begins again at step 0" in result.out
     same_run(whole, died)
+    (segment,) = metadata(died)["segments"]  # of the process that made what is there
+    assert segment["step"] == 0 and metadata(died)["started"] == segment["started"] > before["ended"]
     assert len(list(died.glob("metrics.cut-1.jsonl"))) == 1
 
 
@@ -140,6 +143,9 @@ def test_a_larger_budget_with_a_constant_rate_is_the_longer_run(tmp_path: Path) 
     assert grown == cut
     segment = metadata(shorter.run_dir)["segments"][1]
     assert segment["changed"] == {"total_env_steps": [600, 1000]} and segment["step"] == 600
+    # what continues it is named too, and the hash is that of the configuration as it is now
+    assert {"versions", "machine", "torch", "config_hash"} <= set(segment)
+    assert metadata(shorter.run_dir)["config_hash"] == metadata(whole.run_dir)["config_hash"] == segment["config_hash"]
 
 
 def test_a_finished_run_that_is_resumed_names_each_checkpoint_and_alias_once(tmp_path: Path) -> None:
