@@ -17,7 +17,8 @@ sys.path.insert(0, str(ROOT))
 
 
 def main(argv: list[str] | None = None) -> int:
-    from navrl.tracking.publish import SETTINGS_VARIABLE, read_ledger
+    from navrl.tracking.ledger import read_ledger
+    from navrl.tracking.publish import SETTINGS_VARIABLE
     from navrl.tracking.record import is_alive
     from navrl.tracking.registry import TRACKERS
 

@@ -13,7 +13,7 @@ import tracking_run
 from mlflow_tools import Server, assert_same_rows, children, client, download, empty_store, rows, runs
 
 from navrl.tracking.mlflow import PARENT_OF, MlflowTracker
-from navrl.tracking.publish import read_ledger
+from navrl.tracking.ledger import read_ledger
 from navrl.tracking.record import read_rows, read_summary
 from navrl.tracking.tracker import RunInfo, TrackerUnavailable
 

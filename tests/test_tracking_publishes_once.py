@@ -8,7 +8,8 @@ import pytest
 
 from navrl.tracking import publish
 from navrl.tracking.hub import TrackerHub
-from navrl.tracking.publish import EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE, Publisher, read_ledger, wanted
+from navrl.tracking.ledger import read_ledger
+from navrl.tracking.publish import EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE, Publisher, wanted
 from navrl.tracking.record import LocalRecord, read_events
 from navrl.tracking.tracker import RunInfo, Tracker, TrackerUnavailable, Unpublishable, safe_name
 

@@ -14,7 +14,7 @@ import tracking_run
 from wandb_stand_in import free_port
 
 from navrl.tracking import swanlab as backend
-from navrl.tracking.publish import read_ledger
+from navrl.tracking.ledger import read_ledger
 from navrl.tracking.record import read_events, read_rows, read_summary
 from navrl.tracking.tracker import RunInfo, TrackerUnavailable
 

@@ -16,7 +16,7 @@ from wandb_stand_in import KEY, StandIn
 
 from navrl.files import sha256_of
 from navrl.tracking.convert import from_json
-from navrl.tracking.publish import read_ledger
+from navrl.tracking.ledger import read_ledger
 from navrl.tracking.record import read_rows, read_summary
 
 pytest.importorskip("wandb")

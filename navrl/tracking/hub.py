@@ -20,8 +20,8 @@ from navrl.files import sha256_of
 from navrl.redaction import redact, redact_all
 from navrl.source import snapshot
 from navrl.tracking.console import Console
-from navrl.tracking.publish import (HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_ledger, read_run_info,
-                                    write_run_info)
+from navrl.tracking.ledger import read_ledger
+from navrl.tracking.publish import HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_run_info, write_run_info
 from navrl.tracking.record import LocalRecord, RecordError
 from navrl.tracking.registry import TRACKERS
 from navrl.tracking.tracker import RunInfo, safe_name

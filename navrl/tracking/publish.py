@@ -3,15 +3,13 @@
 With `--follow` it is the child process that a training run starts for each tracker: it reads on until the run ends, or
 its parent dies. Without, it publishes what is still owed and ends, which is all that `scripts/sync.py` does.
 
-What went where is kept in `RUN_DIR/tracking/{backend}/`: `ledger.json` (state, counts, messages) and one
-`sent-{destination}.log` (a key a line), so that publishing twice is publishing once.
+What went where is kept by `ledger.py`, so that publishing twice is publishing once.
 """
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -20,16 +18,16 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from navrl.files import sha256_of, write_text
+from navrl.files import sha256_of
 from navrl.redaction import HIDDEN, redact
 from navrl.tracking.convert import from_json
+from navrl.tracking.ledger import COUNTED, Ledger
 from navrl.tracking.record import EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json
 from navrl.tracking.registry import TRACKERS, tracker_class
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 
-COUNTED = ("row", "media", "table", "trace")      # items that `Tracker.start` counts
 PUBLISHED = (*COUNTED, "artifact", "alert")
 POLL, FLUSH_EVERY, BATCH = 0.2, 1.0, 500          # seconds, seconds, items
 PAUSES = (1, 2, 4, 8, 15)                         # seconds between tries of what failed
@@ -148,108 +146,6 @@ class _Tail:
             if isinstance(row, dict):
                 rows.append(row)
         return rows, anew
-
-
-# ------------------------------------------------------------------------------------------ what was sent
-
-class Ledger:
-    """What one backend has of this run, on disk."""
-
-    def __init__(self, directory: Path):
-        directory.mkdir(parents=True, exist_ok=True)
-        self.directory = directory
-        self.path = directory / "ledger.json"
-        self.state: dict[str, Any] = read_ledger(directory)
-        self.keys: list[str] = []
-        self._rows: list[int] = [0]               # rows among the first n counted items
-        self._log: Path | None = None
-        self._file: IO[str] | None = None         # `_log`, open for appending
-        self._lock = threading.Lock()
-        self._last = ""
-
-    def begin(self, destination: str) -> list[str]:
-        """Keys already sent to this destination, in the order sent."""
-        safe = re.sub(r"[^A-Za-z0-9.-]+", "_", destination)[:80] or "default"
-        self._log = self.directory / f"sent-{safe}.log"
-        text = self._log.read_text(encoding="utf-8") if self._log.exists() else ""
-        whole = text[:text.rfind("\n") + 1]
-        self._take(whole.split("\n")[:-1])
-        if whole != text:                         # a line torn by a kill: the next must not join it
-            write_text(self._log, whole)
-        self.update(destination=destination)
-        return self.keys
-
-    def keep_first(self, counted: int) -> None:
-        """The backend holds only the first `counted` of what we handed over; forget the rest."""
-        kept, left = [], counted
-        for key in self.keys:
-            if key.split(" ", 1)[0] in COUNTED:
-                if left == 0:
-                    continue
-                left -= 1
-            kept.append(key)
-        self._take(kept)
-        self.close()
-        write_text(self._log, "".join(key + "\n" for key in kept))
-
-    def add(self, keys: list[str]) -> None:
-        if keys:
-            if self._file is None:
-                self._file = open(self._log, "a", encoding="utf-8")
-            self._file.write("".join(key + "\n" for key in keys))
-            self._file.flush()
-            for key in keys:
-                self._append(key)
-
-    def counted(self) -> int:
-        return len(self._rows) - 1
-
-    def rows(self, confirmed: int | None = None) -> int:
-        """Rows among what was sent, or among the first `confirmed` counted items of it."""
-        return self._rows[-1 if confirmed is None else min(confirmed, self.counted())]
-
-    def _take(self, keys: list[str]) -> None:
-        self.keys, self._rows = [], [0]
-        for key in keys:
-            self._append(key)
-
-    def _append(self, key: str) -> None:
-        self.keys.append(key)
-        if key.split(" ", 1)[0] in COUNTED:
-            self._rows.append(self._rows[-1] + key.startswith("row "))
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def update(self, **values: Any) -> None:
-        """Change the state; written only when something changed. A full disk is no reason to stop publishing."""
-        with self._lock:
-            self.state.update(values)
-            text = json.dumps(self.state, default=str)
-            if text != self._last:
-                try:
-                    write_json(self.path, self.state)
-                    self._last = text
-                except OSError:
-                    pass
-
-    def say(self, message: str) -> None:
-        """A line for the console of the run; each said once."""
-        messages = self.state.get("messages", [])
-        message = redact(" ".join(message.split()))
-        if message not in messages:
-            self.update(messages=[*messages, message])
-            print(message, flush=True)
-
-
-def read_ledger(directory: Path) -> dict[str, Any]:
-    """`ledger.json` of a backend's directory; {} where there is none."""
-    try:
-        return json.loads((directory / "ledger.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
 
 
 # ------------------------------------------------------------------------------------------ the run as trackers see it
