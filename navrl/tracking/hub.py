@@ -18,7 +18,7 @@ from typing import Any
 import navrl
 from navrl.files import sha256_of
 from navrl.redaction import redact, redact_all
-from navrl.source import snapshot
+from navrl.source import keep_changes, snapshot
 from navrl.tracking.console import Console
 from navrl.tracking.ledger import read_ledger
 from navrl.tracking.publish import HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_run_info, write_run_info
@@ -59,7 +59,7 @@ class TrackerHub:
         with self._timed():
             info = self._describe(settings, science, metadata or {})
             write_run_info(record.run_dir, _without_secrets(info))
-            if source_root is not None and not (record.run_dir / "code.diff").exists():
+            if source_root is not None:
                 self._keep_code(Path(source_root))
             for name in self.backends:
                 self._start(name, info)
@@ -148,8 +148,14 @@ class TrackerHub:
     # ---- inside
 
     def _keep_code(self, root: Path) -> None:
+        run_dir = self.record.run_dir
         try:
-            note = snapshot(root, self.record.run_dir).note
+            if (run_dir / "code.diff").exists():      # a resume
+                commits = [part.get("git_commit") for part in self._info.metadata.get("segments", ())]
+                if name := keep_changes(root, run_dir, self.record.attempt, commits[-2:]):
+                    self.say(f"the code is not that of the run so far; what differs from its commit is in {name}")
+                return
+            note = snapshot(root, run_dir).note
         except OSError as error:
             self.say(f"the code is not kept: {error}")
         else:
