@@ -92,6 +92,7 @@ class Experiment:
         self.artifacts: list[dict[str, Any]] = []
         self.seconds: dict[str, float] = {}
         self.saved_at = -1
+        self.owed: dict[str, Any] | None = None  # the row of a step whose evaluation is not done
         self.metadata = self._continue(opened, metadata) if self.record.resumed else metadata
         self.record.write_config(dump(self.config))
         self.record.write_metadata(self.metadata)
@@ -121,12 +122,13 @@ class Experiment:
     def _continue(self, opened: OpenRun, metadata: dict[str, Any]) -> dict[str, Any]:
         """Cut the record behind the checkpoint. Returns the run's metadata with one more segment."""
         state, step = opened.state, self.runner.env_steps
-        self.record.truncate_after(-1 if state is None else step)
         self.store.forget_after(step)
         if state is not None:
             self.health.load_state_dict(state["health"])
-            self.best_score = state["best_score"]
-            self.saved_at = step
+            self.best_score, self.owed = state["best_score"], state.get("owed")
+            self.saved_at = step if self.owed is None else -1
+        # A row that was written without its evaluation is written anew.
+        self.record.truncate_after(-1 if state is None else step if self.owed is None else step - 1)
         published = read_summary(self.record.run_dir).get("artifacts", [])
         self.artifacts = [artifact for artifact in published if artifact["step"] <= step]
         if state is None:  # it begins again: what the process that died had and ran made nothing of it
@@ -151,8 +153,10 @@ class Experiment:
         code, status, reason = 1, "failed", ""
         try:
             self.hub.say(f"run {self.record.run_dir}")
-            if self.record.last_step is None and not self.stop.requested:
-                self._log(self._evaluate())
+            if self.record.last_step is None and self.owed is None:
+                self.owed = {}  # the untrained policy is evaluated too
+            if self.owed is not None and not self.stop.requested:
+                self._conclude(self.owed)
             while self.runner.env_steps < self.config.total_env_steps and not self.stop.requested:
                 self._iterate()
             self._checkpoint()
@@ -188,16 +192,36 @@ class Experiment:
         except NonFiniteError:
             self._log(self._training_row(metrics, plain))  # the record shows what the health warning speaks of
             raise
-        last = runner.env_steps >= config.total_env_steps
-        row: dict[str, Any] = {}
-        if last or runner.iteration % config.log_interval == 0:
-            row |= self._training_row(metrics, plain)
-        if last or runner.iteration % config.eval_interval == 0:
-            row |= self._evaluate()
+        due = self._last or runner.iteration % config.log_interval == 0
+        self._conclude(self._training_row(metrics, plain) if due else {})
+
+    @property
+    def _last(self) -> bool:
+        return self.runner.env_steps >= self.config.total_env_steps
+
+    def _conclude(self, row: dict[str, Any]) -> None:
+        """Evaluate, log and save at this step, what of it is due. ``row``: what training has to say of it.
+
+        Raises Stopped where a signal comes amid the evaluation. Then the row stands without it, and the checkpoint owes
+        it: a resume evaluates the same parameters, so that its record is that of a run which was never stopped.
+        """
+        runner, config = self.runner, self.config
+        score = None
+        if self._last or runner.iteration % config.eval_interval == 0:
+            self.owed = row
+            try:
+                row = row | self._evaluate()
+            except Stopped:
+                self._checkpoint()  # before the row, which the health watch must see once, with its evaluation
+                self._log(row)
+                raise
+            score = row.get("eval/episode_reward")
+        self.owed = None
         self._log(row)
-        score = row.get("eval/episode_reward")
+        if runner.iteration == 0:  # nothing is learnt yet: no candidate for the best
+            return
         best = score is not None and score > self.best_score
-        if best or last or runner.iteration % config.checkpoint_interval == 0:
+        if best or self._last or runner.iteration % config.checkpoint_interval == 0:
             self._checkpoint(score, best=best)
 
     def _training_row(self, metrics: dict[str, torch.Tensor], plain: dict[str, float]) -> dict[str, Any]:
@@ -214,16 +238,20 @@ class Experiment:
         return row
 
     def _evaluate(self) -> dict[str, Any]:
-        """Metrics of the present parameters on the selection episodes, deterministic and (config) sampled."""
+        """Metrics of the present parameters on the selection episodes, deterministic and (config) sampled.
+
+        Raises Stopped once a signal came.
+        """
         begin = time.perf_counter()
         seed = stream_seed(EVALUATION_SEED, SELECTION)
         episodes = self.config.eval_episodes
-        trajectories = evaluate(LearnedPolicy(self.algorithm), self.evaluation_env, episodes, seed)
+        trajectories = evaluate(LearnedPolicy(self.algorithm), self.evaluation_env, episodes, seed, self.stop.check)
         spec = self.evaluation_env.spec  # not the training task's, whose curriculum no reference score is for
         row = report.row(trajectories, spec)
         if self.config.eval_sampled:
             generator = torch.Generator(self.algorithm.device).manual_seed(seed)
-            sampled = evaluate(LearnedPolicy(self.algorithm, generator), self.evaluation_env, episodes, seed)
+            policy = LearnedPolicy(self.algorithm, generator)
+            sampled = evaluate(policy, self.evaluation_env, episodes, seed, self.stop.check)
             row |= report.row(sampled, spec, "eval_sampled/")
         row["perf/eval_seconds"] = time.perf_counter() - begin
         return row
@@ -253,6 +281,7 @@ class Experiment:
             "runner": self.runner.state_dict(),
             "health": self.health.state_dict(),
             "best_score": best_score,
+            "owed": self.owed,
             "elapsed": self.record.elapsed(),
         }
         step = self.runner.env_steps

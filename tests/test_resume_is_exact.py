@@ -72,7 +72,7 @@ def test_a_stop_before_the_first_iteration_and_in_the_final_evaluation(tmp_path:
     signal_in(experiment), signal_in(final)
     monkeypatch.setenv("STOP_NOW", "1")
     stopped = train(tmp_path / "stopped", *SHORT)
-    assert stopped.code == 143 and len(rows(stopped.run_dir)) == 1
+    assert stopped.code == 143 and rows(stopped.run_dir) == []
     # now in the last evaluation: the run's steps are done, its result is not
     monkeypatch.setattr(experiment, "evaluate", final.evaluate)
     with monkeypatch.context() as patch:
@@ -81,6 +81,36 @@ def test_a_stop_before_the_first_iteration_and_in_the_final_evaluation(tmp_path:
                       lambda self: [os.environ.update(STOP_NOW="1"), finish(self)])
         again = resume(stopped.run_dir)
     assert again.code == 143 and "final" not in summary(stopped.run_dir)
+    assert resume(stopped.run_dir).code == 0
+    same_run(whole, stopped.run_dir)
+
+
+@pytest.mark.parametrize("log_interval", [1, 2])
+@pytest.mark.parametrize("evaluation", [1, 2, 3, 4])
+def test_a_stop_amid_an_evaluation(evaluation: int, log_interval: int, tmp_path: Path, monkeypatch) -> None:
+    """It ends at once; the resume does the evaluation that is owed, and the record is that of the whole run."""
+    from runners import evaluation as module
+
+    flags = ("--eval_sampled", "--log_interval", str(log_interval), "--eval_interval", "2", "--total_env_steps", "2400")
+    whole = train(tmp_path / "whole", *flags).run_dir
+    played, evaluate = [], module._play
+
+    def play_and_stop(*arguments):
+        played.append(1)
+        if len(played) == 2 * evaluation:  # the sampled half of that evaluation
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return evaluate(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_play", play_and_stop)
+        stopped = train(tmp_path / "stopped", *flags)
+    assert stopped.code == 138 and len(played) == 2 * evaluation
+    step = 800 * (evaluation - 1)
+    before = rows(stopped.run_dir)
+    assert summary(stopped.run_dir)["last"]["step"] == step
+    assert [row["step"] for row in before if "eval/episode_reward" in row] == list(range(0, step, 800))
+    if step:  # what training had to say is there already
+        assert before[-1]["step"] == step and "train/policy_loss" in before[-1]
     assert resume(stopped.run_dir).code == 0
     same_run(whole, stopped.run_dir)
 
