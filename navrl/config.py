@@ -183,13 +183,13 @@ class Config(BaseModel):
         smaller="more updates for the budget, leaning more on the critic",
     )
     total_env_steps: int = _scale(
-        1_000_000, "The budget: environment steps summed over copies.", ge=1, le=fields.MAX_INT,
+        1_200_000, "The budget: environment steps summed over copies.", ge=1, le=fields.MAX_INT,
         larger="better results, longer run", smaller="quick look",
     )
 
     # --- Learner
     lr: float = _learner(
-        5e-4, "Learning rate of Adam, at the start.", gt=0, le=1,
+        2e-3, "Learning rate of Adam, at the start.", gt=0, le=1,
         larger="faster, until updates overshoot (watch approx_kl and clip_fraction)", smaller="slower and safer",
     )
     critic_lr: float | None = _learner(
@@ -213,7 +213,7 @@ class Config(BaseModel):
         smaller="faster iterations, needs more steps",
     )
     mini_batch_size: int | None = _learner(
-        100, "Joint steps in a minibatch (all agents of one step count once). null: the whole batch. With gru, "
+        400, "Joint steps in a minibatch (all agents of one step count once). null: the whole batch. With gru, "
         "whole chunks.", ge=1, le=fields.MAX_INT,
         larger="fewer, steadier gradient steps", smaller="more, noisier gradient steps",
     )
@@ -314,8 +314,8 @@ class Config(BaseModel):
     mlflow_tracking_uri: Text | None = _tracker(
         None, "MLflow store or server (also MLFLOW_TRACKING_URI). null: an SQLite file beside the runs.", allowed=TEXT)
     trace: Literal["none", "mlflow", "wandb", "weave"] = _tracker(
-        "none", "Which tracker gets evaluation episodes as traces. mlflow: a span a step and agent. W&B always gets them "
-                "as tables, with wandb as with none. weave is not supported yet and refused.")
+        "none", "Which tracker gets evaluation episodes as traces. mlflow: a span a step and agent. W&B always gets "
+                "them as tables, with wandb as with none. weave is not supported yet and refused.")
     keep_artifacts: Literal["final", "best", "all"] = _tracker(
         "best", "Which checkpoints trackers get: the final one, the best and the final, or all.")
     tracker_timeout: float = _tracker(

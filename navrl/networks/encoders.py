@@ -41,9 +41,9 @@ class EntityEncoder(nn.Module):
     """Agent-symmetric encoder: its output does not change when landmarks or other agents are permuted.
 
     Offsets enter with their length, since "who is nearest" is what the task is about. Every landmark is embedded with
-    shared weights together with the other agents' offsets *to that landmark*, pooled by a maximum (PointNet, Qi et al.
-    2017: a sum hides the nearest agent behind the others); then beside the mean of all landmarks' embeddings (deep
-    sets, Zaheer et al. 2017). Landmarks are pooled by multi-head attention with scores from their own embedding
+    shared weights together with the other agents' offsets *to that landmark*, pooled by a sum (deep sets, Zaheer et al.
+    2017) and by a maximum (PointNet, Qi et al. 2017: a sum alone hides the nearest agent behind the others); then
+    beside the mean of all landmarks' embeddings. Landmarks are pooled by multi-head attention with scores from their own embedding
     (Vaswani et al. 2017), the other agents by a sum. One set of weights runs for any number of either (Agarwal et al.
     2020, "Learning transferable cooperative behavior in multi-agent teams").
 
@@ -61,7 +61,7 @@ class EntityEncoder(nn.Module):
         # (other agent, landmark) pairs are the most numerous rows, so theirs is a narrow embedding
         half = max(hidden // 2, 4)
         self.pair = linear(entity, half, gain)
-        self.landmark = linear(entity + own + half, hidden, gain)
+        self.landmark = linear(entity + own + 2 * half, hidden, gain)
         self.refine = nn.ModuleList(linear(2 * hidden, hidden, gain) for _ in range(layers - 1))
         self.score = linear(hidden, heads, bias=False)  # softmax would cancel a bias
         self.other = linear(entity + own, half, gain)
@@ -73,7 +73,7 @@ class EntityEncoder(nn.Module):
         landmarks, others = _entities(obs, layout.landmarks), _entities(obs, layout.agents)
         here = _exists(landmarks) if layout.padded else None  # [..., L, 1]
         there = _exists(others) if layout.padded else None  # [..., M, 1]
-        nearby = self._nearest(landmarks, others, there)
+        nearby = self._around(landmarks, others, there)
         landmarks, others = _with_length(landmarks), _with_length(others)
 
         embedded = self.activation(self.landmark(torch.cat([landmarks, _beside(own, landmarks), nearby], -1)))
@@ -90,14 +90,15 @@ class EntityEncoder(nn.Module):
         company = (company if there is None else company * there).sum(-2)
         return self.activation(self.merge(torch.cat([pooled, company, own], -1)))
 
-    def _nearest(self, landmarks: torch.Tensor, others: torch.Tensor, there: torch.Tensor | None) -> torch.Tensor:
-        """What the other agents' offsets to each landmark have at most, ``[..., L, P]``; zeros without others."""
+    def _around(self, landmarks: torch.Tensor, others: torch.Tensor, there: torch.Tensor | None) -> torch.Tensor:
+        """Sum and maximum over the other agents of what their offset to a landmark gives, ``[..., L, 2P]``."""
         if others.shape[-2] == 0:
-            return landmarks.new_zeros(*landmarks.shape[:-1], self.pair.out_features)
+            return landmarks.new_zeros(*landmarks.shape[:-1], 2 * self.pair.out_features)
         pairs = self.activation(self.pair(_with_length(others.unsqueeze(-3) - landmarks.unsqueeze(-2))))
-        if there is not None:
-            pairs = pairs.masked_fill(~there.unsqueeze(-3), -1.0)  # at or below what the activations can give
-        return pairs.amax(-2)
+        if there is None:
+            return torch.cat([pairs.sum(-2), pairs.amax(-2)], -1)
+        there = there.unsqueeze(-3)  # [..., 1, M, 1]; -1 is at or below what the activations can give
+        return torch.cat([(pairs * there).sum(-2), pairs.masked_fill(~there, -1.0).amax(-2)], -1)
 
 
 def _entities(obs: torch.Tensor, group) -> torch.Tensor:
