@@ -203,6 +203,14 @@ def test_privacy_strict_is_offline_with_a_key_and_a_live_server(asked, tmp_path,
     assert backend.choose_mode(asked, environ=environ, strict=True) == ("offline", "privacy: strict sends nothing")
 
 
+def test_what_a_resume_changed_in_the_code_is_sent_too(tmp_path):
+    env = tracking_run.environment(tmp_path / "home")
+    run_dir = tracking_run.run(env, root=tmp_path / "runs", rows=2, source_root=ROOT)["run_dir"]
+    (run_dir / "code.diff").write_text("# another diff than that of now\n")
+    tracking_run.run(env, root=tmp_path / "runs", resume=run_dir, cut=100, base=0.5, rows=2, source_root=ROOT)
+    assert "code-2.diff" in read_wandb.read_run(run_dir)["files"]
+
+
 def test_a_strict_run_goes_to_no_server(tmp_path):
     """The setting reaches the tracker: WANDB_MODE and a key together would else be online."""
     env = tracking_run.environment(

@@ -181,7 +181,8 @@ class MlflowTracker(Tracker):
         if not strict:
             tags |= {f"metadata.{name}": value for name, value in flat(run.metadata).items()}
             tags["mlflow.source.git.commit"] = run.metadata.get("git_commit")
-            for name in ("config.yaml", "metadata.json", "code.diff"):
+            diffs = sorted(path.name for path in run.run_dir.glob("code*.diff"))    # one more where a resume changed it
+            for name in ("config.yaml", "metadata.json", *diffs):
                 path = run.run_dir / name
                 if path.is_file() and path.stat().st_size:
                     text = path.read_text(encoding="utf-8", errors="replace")

@@ -119,7 +119,8 @@ class WandbTracker(Tracker):
     def _describe(self, run: RunInfo) -> None:
         """Metadata, resolved config, diff as files; the code as an artifact of type `code`."""
         self.run.summary["metadata"] = json_ready(run.metadata)
-        for name in ("config.yaml", "metadata.json", "code.diff"):
+        diffs = sorted(path.name for path in run.run_dir.glob("code*.diff"))        # one more where a resume changed it
+        for name in ("config.yaml", "metadata.json", *diffs):
             path = run.run_dir / name
             if path.is_file() and path.stat().st_size:
                 target = Path(self.run.dir) / ("navrl_config.yaml" if name == "config.yaml" else name)
