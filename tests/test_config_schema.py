@@ -49,7 +49,7 @@ def test_defaults_and_train_mpe_yaml_are_one_job() -> None:
 def test_train_mpe_yaml_holds_the_lines_that_its_user_writes() -> None:
     lines = MAIN_JOB.read_text().splitlines()
     for line in (
-        "lr: 5e-4            # must be read as a number: plain YAML 1.1 reads it as text",
+        "lr: 2e-3            # must be read as a number: plain YAML 1.1 reads it as text",
         "log_wandb: True",
         "wandb_entity: null  # your_account_or_team_name",
         "wandb_project: NAVRL",
@@ -90,7 +90,7 @@ def test_help_lists_every_key_with_type_default_and_meaning(capsys: pytest.Captu
         info = Config.model_fields[key]
         assert f"--{key} VALUE" in text
         assert " ".join((info.description or "").split()) in text
-    assert "[a number > 0 and <= 1; default: 0.0005]" in text
+    assert f"[a number > 0 and <= 1; default: {Config().lr:g}]" in text
 
 
 def test_reading_a_configuration_needs_no_torch_numpy_or_task() -> None:
