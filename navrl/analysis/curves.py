@@ -62,6 +62,7 @@ def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> No
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     columns = min(3, len(metrics))
     rows = -(-len(metrics) // columns)
@@ -78,6 +79,8 @@ def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> No
                 axis.plot(*mean_curve(curves), color=colour, linewidth=2, label=f"{label} ({len(curves)} seeds)")
         axis.set_title(metric, fontsize=10)
         axis.set_xlabel("environment steps", fontsize=8)
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.tick_params(labelsize=8)
         axis.grid(alpha=0.3)
         if metric.endswith("episode_reward"):  # an untrained deterministic policy starts far below what matters
