@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 
 SERVICES: dict[str, Callable[[], bool]] = {
@@ -19,6 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start
     torch.set_num_threads(1)
+    if os.environ.get("CI"):  # there the same commit must give the same verdict; elsewhere every run looks further
+        hypothesis.settings.register_profile("ci", derandomize=True)
+        hypothesis.settings.load_profile("ci")
     config.addinivalue_line("markers", "requires_service(name): needs chromium or postgresql on this machine")
 
 
