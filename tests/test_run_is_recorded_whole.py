@@ -14,6 +14,7 @@ from PIL import Image
 from whole_runs import Result, call, metadata, rows, summary, train
 
 from navrl.checkpoint import CheckpointStore, load
+from navrl.config import Config
 from navrl.config_sources import load as load_config
 from navrl.metrics.trajectories import load_npz
 from navrl.tracking.record import read_events
@@ -73,8 +74,8 @@ def test_the_numbers_of_a_row_hang_together(done: Result) -> None:
         assert row["train/episode_reward_mean"] <= row["train/episode_reward_max"] < 0
         assert 0 <= row["train/clip_fraction"] <= 1 and 0 <= row["train/entropy"] <= np.log(5) + 1e-6
         assert row["train/explained_variance"] <= 1 and row["perf/env_steps_per_second"] > 0
-    # linear to zero: iteration k runs at 5e-4 (1 - k/10)
-    assert [row["train/lr"] for row in others] == pytest.approx([5e-4 * (1 - k / 10) for k in range(10)])
+    lr = Config().lr  # linear to zero: iteration k runs at lr (1 - k/10)
+    assert [row["train/lr"] for row in others] == pytest.approx([lr * (1 - k / 10) for k in range(10)])
     evaluated = [row for row in raw_rows(done.run_dir) if "eval/episode_reward" in row]
     for row in evaluated:
         assert row["eval/team_reward"] == pytest.approx(3 * row["eval/episode_reward"])
