@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from navrl.faults import ConfigError, Fault  # noqa: E402
-from navrl.pipes import settle_output  # noqa: E402
+from navrl.pipes import hold_output, settle_output  # noqa: E402
 from navrl.tracking.record import write_json  # noqa: E402
 
 if TYPE_CHECKING:  # imported late: --help is fast
@@ -40,8 +40,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     what.add_argument("--checkpoint", help="a file, a run directory, or wandb:entity/project/artifact:alias")
     what.add_argument("--policy", choices=["random", "greedy", "reference"], help="a policy that ships with the task")
     parser.add_argument("--which", choices=["best", "last"], default="best", help="of a run directory (default: best)")
-    parser.add_argument("--episodes", type=_positive, default=500, help="default: 500")
-    parser.add_argument("--seed", type=int, default=0, help="decides the episodes (default: 0, those of final results)")
+    parser.add_argument("--episodes", type=_episodes, default=500, help="default: 500")
+    parser.add_argument("--seed", type=_seed, default=0, help="decides the episodes (default: 0, those of final results)")
     parser.add_argument("--backend", "--env_backend", choices=["mpe2", "pettingzoo", "batched"], default="mpe2",
                         help="what runs the task: its original (default) or the batched version")  # fmt: skip
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the likeliest")
@@ -51,11 +51,34 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return parser.parse_known_args(argv)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+def _episodes(text: str) -> int:
+    return _whole(text, 1, "a whole number of at least 1")
+
+
+def _seed(text: str) -> int:
+    return _whole(text, 0, "a whole number from 0 to 2**63 - 1")
+
+
+def _whole(text: str, low: int, wanted: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
     return value
+
+
+def _check_output(key: str, path: str | None) -> None:
+    """Raises ConfigError where the file could not be written once the episodes are played."""
+    if path is None:
+        return
+    if not path or Path(path).is_dir():
+        raise ConfigError([Fault(key, f"{path!r} is not the name of a file")])
+    if key == "render" and Path(path).suffix.lower() != ".gif":
+        raise ConfigError([Fault(key, f"{path}: an animation is a .gif; name it so")])
+    if not os.access(Path(path).absolute().parent, os.W_OK):
+        raise ConfigError([Fault("output", f"{path}: its directory is not there or cannot be written")])
 
 
 def evaluate_main(argv: list[str]) -> int:
@@ -70,9 +93,8 @@ def evaluate_main(argv: list[str]) -> int:
     from runners.setup import make_evaluation_env
 
     torch.set_num_threads(1)
-    for path in (options.json, options.csv, options.render):
-        if path and not os.access(Path(path).absolute().parent, os.W_OK):
-            raise ConfigError([Fault("output", f"{path}: its directory is not there or cannot be written")])
+    for key in ("json", "csv", "render"):
+        _check_output(key, getattr(options, key))
     config, state = _configure(options, settings)
     if options.backend == "batched" and not (config.env_id in TASKS and TASKS[config.env_id].batched):
         raise ConfigError([Fault("backend", f"batched has no version of {config.env_id}; use mpe2 or pettingzoo")])
@@ -179,6 +201,7 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    hold_output()
     code = main(sys.argv[1:])
     settle_output()
     sys.exit(code)

@@ -202,7 +202,14 @@ def test_a_task_without_positions_is_not_drawn_and_not_played(tmp_path: Path, mo
     (("--policy", "random", "--env_id", "simple_tag", "--backend", "batched"), "batched"),
     (("--policy", "random", "--json", "no/such/dir/x.json"), "its directory is not there"),
     (("--policy", "clever"), "invalid choice"),
-    (("--policy", "random", "--episodes", "0"), "less than 1"),
+    (("--policy", "random", "--episodes", "0"), "at least 1"),
+    (("--policy", "random", "--episodes", "many"), "at least 1"),
+    (("--policy", "random", "--seed", "-1"), "2**63 - 1"),
+    (("--policy", "random", "--seed", str(2**63)), "2**63 - 1"),
+    (("--policy", "random", "--json", "tests"), "not the name of a file"),
+    (("--policy", "random", "--csv", ""), "not the name of a file"),
+    (("--policy", "random", "--render", ""), "not the name of a file"),
+    (("--policy", "random", "--render", "out.png"), ".gif"),
     ((), "required"),
 ])  # fmt: skip
 def test_bad_input_is_refused_in_words(argv: tuple[str, ...], words: str) -> None:
