@@ -16,7 +16,30 @@ python=$root/.venv/bin/python
 config=(--config configs/train/train_mpe.yaml)
 for argument in "$@"; do
     [[ $argument == --config || $argument == --config=* ]] && config=()
+    if [[ $argument == --seed || $argument == --seed=* ]]; then
+        echo "--seed: seeds are the first two arguments" >&2
+        exit 2
+    fi
 done
+JOBS=${JOBS:-$(nproc)}
+if ! [[ $JOBS =~ ^0*[1-9][0-9]*$ ]]; then
+    echo "JOBS: $JOBS is not a whole number of at least 1" >&2
+    exit 2
+fi
+# A wrong setting is said once, before anything is written
+"$python" - ${config[@]+"${config[@]}"} "$@" <<'E' || exit 2
+import os
+import sys
+
+from envs.registry import validate_settings
+from navrl.config_sources import load
+from navrl.faults import ConfigError
+
+try:
+    load(sys.argv[1:], os.environ, validate_settings)
+except ConfigError as error:
+    sys.exit(str(error))
+E
 LOGS=${LOGS:-runs/logs}
 mkdir -p "$LOGS"
 export LOG=$LOGS/$(date +%Y%m%d-%H%M%S)-$$
@@ -31,6 +54,6 @@ one_seed='
         exit 1
     }'
 status=0
-seq "$first" "$last" | xargs -P "${JOBS:-$(nproc)}" -n 1 \
+seq "$first" "$last" | xargs -P "$JOBS" -n 1 \
     bash -c "$one_seed" _ "$python" main.py ${config[@]+"${config[@]}"} "$@" || status=1
 exit $status

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,13 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "run_seeds.sh", tmp_path / "scripts")
     (tmp_path / "main.py").write_text(MAIN)
+    (tmp_path / "mine.yaml").write_text("")
+    for name in ("navrl", "envs", "configs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
     return tmp_path
 
 
@@ -40,7 +48,7 @@ def started(log: Path) -> list[str]:
 
 
 def test_arguments_arrive_as_they_were_given(project: Path) -> None:
-    given = ["--group", "SEED of {} seed", "--wandb_notes", 'a "quoted"  $HOME \\ word\nand a line', "--lr", "1e-3"]
+    given = ["--group", "SEED of {} seed", "--wandb_name", 'a "quoted"  $HOME \\ word\nand a line', "--lr", "1e-3"]
     done = run_seeds(project, "1", "2", *given, JOBS="2")
     assert (done.returncode, done.stderr) == (0, "")
     logs = sorted((project / "runs" / "logs").iterdir())
@@ -78,4 +86,23 @@ def test_a_seed_that_fails_is_named_and_stops_no_other(project: Path) -> None:
 def test_wrong_seeds_are_refused(argv: tuple[str, ...], project: Path) -> None:
     done = run_seeds(project, *argv)
     assert done.returncode == 2 and "usage: scripts/run_seeds.sh FIRST LAST" in done.stderr
+    assert not (project / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "jobs", "words"),
+    [
+        (("--seed", "4"), "1", "seeds are the first two arguments"),
+        (("--seed=4",), "1", "seeds are the first two arguments"),
+        (("--lrr", "1"), "1", "lrr"),
+        (("--lr", "fast"), "1", "lr"),
+        ((), "0", "JOBS"),
+        ((), "two", "JOBS"),
+    ],
+)
+def test_wrong_settings_are_said_once_and_nothing_is_written(
+    argv: tuple[str, ...], jobs: str, words: str, project: Path
+) -> None:
+    done = run_seeds(project, "1", "3", *argv, JOBS=jobs)
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") <= 2, done.stderr
     assert not (project / "runs").exists()
