@@ -7,4 +7,5 @@ source "$root/scripts/setup.sh"
 setup "$root" requirements.txt requirements-test.txt
 cd "$root"
 export OMP_NUM_THREADS=1
-exec .venv/bin/python -m pytest "$@"
+# Two processes: many tests wait for servers, and a file's tests share what they started.
+exec .venv/bin/python -m pytest -n "${TEST_PROCESSES:-2}" --dist loadfile "$@"
