@@ -52,6 +52,11 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
                 raise ConfigError(faults)
             opened.changed = _changes(before, loaded.config)
         opened.state = _newest_checkpoint(run_dir, runner, opened.notices)
+        budget, trained = loaded.config.total_env_steps, runner.env_steps
+        # The last iteration of a run may end beyond its own budget; only a budget made smaller is a mistake.
+        if opened.state is not None and budget < trained and (before is None or budget < before.total_env_steps):
+            message = f"total_env_steps {budget} is less than the {trained} steps already trained"
+            raise ConfigError([Fault("resume", message)])
 
     try:
         if loaded.resume is not None:

@@ -203,6 +203,15 @@ def test_changed_science_is_refused_key_by_key_and_leaves_the_run_as_it_was(tmp_
     assert contents(run_dir) == before and run_dirs(tmp_path) == [run_dir]
 
 
+def test_a_budget_below_what_is_trained_is_refused_and_leaves_the_run_as_it_was(tmp_path: Path) -> None:
+    run_dir = train(tmp_path, *SHORT).run_dir
+    before, trained = contents(run_dir), summary(run_dir)["last"]["step"]
+    refused = resume(run_dir, "--total_env_steps", "1")
+    words = f"total_env_steps 1 is less than the {trained} steps already trained"
+    assert refused.code == 2 and words in refused.err and "Traceback" not in refused.err
+    assert contents(run_dir) == before
+
+
 def contents(run_dir: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and path.name != ".lock"}
 
