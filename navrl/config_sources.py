@@ -163,7 +163,7 @@ def load(
     on_command_line = _Layer("cli", flags.values, dict.fromkeys(flags.values, "command line"))
     in_environment, more = _environment_layer(environ)
     faults += more
-    in_file = _Layer("yaml")
+    in_file, unread = _Layer("yaml"), False
     path = flags.config
     if flags.resume is not None:
         if flags.config is not None:
@@ -176,6 +176,7 @@ def load(
     if path is not None:
         in_file, more, notices = _file_layer(path, flags.resume)
         faults += more
+        unread = bool(more)
 
     unusable = {fault.key for fault in faults}
     layers = (in_file, in_environment, on_command_line)
@@ -192,6 +193,8 @@ def load(
     above = Config.model_validate(values, context={"fields_only": True})
     if flags.resume is None:
         values["named_keys"] = _named_keys(below, above, on_command_line.values)
+    elif unread:  # nothing can be held against values that are not the run's
+        raise ConfigError(faults)
     else:
         faults += [fault._replace(where=places.get(fault.key, "")) for fault in resume_faults(below, above)]
     notices += _replace_sample_entity(values, places)
