@@ -129,8 +129,13 @@ class Experiment:
             self.saved_at = step if self.owed is None else -1
         # A row that was written without its evaluation is written anew.
         self.record.truncate_after(-1 if state is None else step if self.owed is None else step - 1)
-        published = read_summary(self.record.run_dir).get("artifacts", [])
-        self.artifacts = [artifact for artifact in published if artifact["step"] <= step]
+        published = read_summary(self.record.run_dir).get("artifacts")
+        self.artifacts = [
+            artifact
+            for artifact in (published if isinstance(published, list) else [])
+            if _is_artifact(artifact) and artifact["step"] <= step
+        ]
+        self.record.forget_summary("exit_code", "reason", "final", "best")  # an earlier end's
         if state is None:  # it begins again: what the process that died had and ran made nothing of it
             with contextlib.suppress(OSError):
                 (self.record.run_dir / "code.diff").unlink(missing_ok=True)  # so the code is kept anew
@@ -395,6 +400,12 @@ def _collect_metadata(
             normalized=report.reference_scores(evaluated) is not None,
         ),
     )
+
+
+def _is_artifact(value: Any) -> bool:
+    """Whether this entry of a summary that was read back is whole."""
+    types = {"file": str, "aliases": list, "step": int}
+    return isinstance(value, dict) and all(isinstance(value.get(key), kind) for key, kind in types.items())
 
 
 def _max_entropy(spec) -> float | None:

@@ -148,6 +148,24 @@ def test_resuming_what_is_no_run(tmp_path: Path) -> None:
     result = call(["--resume", str(tmp_path / "empty")], tmp_path / "runs")
     is_refusal(result, "--resume takes the directory of a run")
     assert list((tmp_path / "empty").iterdir()) == []
+    result = call(["--resume", str(tmp_path / "none"), "--lr", "0.5", "--seed", "3"], tmp_path / "runs")
+    is_refusal(result, "--resume takes the directory of a run", "(1 fault)")
+
+
+@pytest.mark.parametrize("damaged", ["[]", '{"artifacts": 1}', '{"artifacts": [{"file": "a"}, 3]}'])
+def test_a_damaged_summary_is_written_anew_on_resume(damaged: str, tmp_path: Path) -> None:
+    run_dir = train(tmp_path, *LEAST).run_dir
+    (run_dir / "summary.json").write_text(damaged)
+    result = resume(run_dir)
+    assert result.code == 0 and "Traceback" not in result.err and summary(run_dir)["status"] == "finished"
+
+
+def test_a_row_without_a_step_is_named_on_resume(tmp_path: Path) -> None:
+    run_dir = train(tmp_path, *LEAST).run_dir
+    with open(run_dir / "metrics.jsonl", "a") as file:
+        file.write('{"step": "x"}\n')
+    result = resume(run_dir)
+    assert result.code == 2 and "has no whole-number step" in result.err and "Traceback" not in result.err
 
 
 def test_resuming_a_live_run(tmp_path: Path) -> None:

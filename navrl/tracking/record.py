@@ -54,11 +54,11 @@ def write_json(path: Path | str, value: Any) -> None:
     write_text(path, json.dumps(json_ready(value), indent=2, allow_nan=False) + "\n")
 
 
-def parse_lines(data: bytes, source: str) -> tuple[list[dict], int]:
+def parse_lines(data: bytes, source: str, *, steps: bool = False) -> tuple[list[dict], int]:
     """Whole rows of a JSON-lines file and the length of the part that holds them.
 
     What follows the last whole row (a write cut short by a kill or a full disk) is left out. A damaged line with whole
-    rows after it is no such tail: RecordError.
+    rows after it is no such tail: RecordError; so is, with `steps`, a row without a whole-number step.
     """
     rows, good, damaged, position = [], 0, None, 0
     for line in data.splitlines(keepends=True):
@@ -74,6 +74,9 @@ def parse_lines(data: bytes, source: str) -> tuple[list[dict], int]:
             raise RecordError(f"{source}: line {damaged} is damaged and rows follow it; restore the file or remove "
                               "the line")
         else:
+            if steps and type(row.get("step")) is not int:
+                raise RecordError(f"{source}: line {len(rows) + 1} has no whole-number step; restore the file or remove "
+                                  "the line")
             rows.append(row)
             good = position
     return rows, good
@@ -98,7 +101,7 @@ class Appender:
     def _open(self) -> None:
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         data = _read_all(self._fd)
-        self.rows, good = parse_lines(data, str(self.path))
+        self.rows, good = parse_lines(data, str(self.path), steps=self.path.name == METRICS)
         if good < len(data):
             os.ftruncate(self._fd, good)
         self.size = good
@@ -252,6 +255,8 @@ def read_summary(run_dir: Path | str) -> dict[str, Any]:
         return {}
     except ValueError as error:
         raise RecordError(f"{Path(run_dir) / SUMMARY} is damaged: {error}") from None
+    if not isinstance(summary, dict):
+        raise RecordError(f"{Path(run_dir) / SUMMARY} is damaged: it holds no object")
     if summary.get("status") == "running" and not is_alive(run_dir):
         summary["status"] = "crashed"
     return summary
@@ -262,7 +267,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         data = path.read_bytes()
     except FileNotFoundError:
         return []
-    return parse_lines(data, str(path))[0]
+    return parse_lines(data, str(path), steps=path.name == METRICS)[0]
 
 
 # ---------------------------------------------------------------------------------------------- the record
@@ -455,6 +460,12 @@ class LocalRecord:
     def update_summary(self, **fields: Any) -> None:
         """Set top-level keys of `summary.json`, atomically. A full disk is warned of; the values are kept for later."""
         self._summary.update(json_ready(fields))
+        self._store_summary()
+
+    def forget_summary(self, *keys: str) -> None:
+        """Take top-level keys out of `summary.json`."""
+        for key in keys:
+            self._summary.pop(key, None)
         self._store_summary()
 
     def write_config(self, text: str) -> None:
