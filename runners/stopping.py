@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from types import FrameType
@@ -57,3 +58,5 @@ class StopRequest:
         if self.requested:
             os._exit(128 + number)  # files are renamed into place, so nothing under a final name is half-written
         self.number = number
+        with contextlib.suppress(OSError):  # not print: the signal may come amid one
+            os.write(2, b"stopping after this iteration; a second signal ends at once\n")

@@ -62,8 +62,9 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     assert process.poll() is None, "the first signal waits for the iteration"
     began = time.monotonic()
     os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=10)
+    _, err = process.communicate(timeout=10)
     assert process.returncode == 130 and time.monotonic() - began < 5
+    assert err.count("stopping after this iteration; a second signal ends at once") == 1
     (run_dir,) = run_dirs(tmp_path)
     assert not is_alive(run_dir) and read_summary(run_dir)["status"] == "crashed"
 
@@ -149,3 +150,13 @@ def test_a_rollout_that_is_not_finite_is_not_learned_from(name: str, tmp_path: P
     assert failed.code == 1 and last.startswith(f"NonFiniteError: {name} [step, env, agent")
     assert "first inf at [7, 3, 1" in last and "mean" in last
     assert CheckpointStore(failed.run_dir / "checkpoints").newest()[0]["runner"]["iteration"] == 2
+
+
+def test_a_resumed_run_forgets_how_it_ended_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = train(tmp_path, *FLAGS).run_dir
+    assert {"exit_code", "final", "best", "artifacts"} <= summary(run_dir).keys()
+    seen = []
+    iterate = OnPolicyRunner.iterate
+    monkeypatch.setattr(OnPolicyRunner, "iterate", lambda *a, **k: seen.append(summary(run_dir)) or iterate(*a, **k))
+    assert resume(run_dir, "--total_env_steps", "2000").code == 0
+    assert not {"exit_code", "reason", "final", "best"} & seen[0].keys() and seen[0]["artifacts"]
