@@ -74,5 +74,5 @@ def artifacts_of(results: dict[str, dict[str, Any]], keep: str) -> list[tuple[st
         wanted = [("final", final, ("latest", "final"))]
         if best is not None and keep != "final":
             # With "all" it was published when it was made; published again it would only gain the alias.
-            wanted.append(("best", best, ("best",)))
+            wanted.insert(0, ("best", best, ("best",)))  # W&B calls the last one pushed "latest": that is the final one
     return [(name, Path(about["checkpoint"]), aliases) for name, about, aliases in wanted if about["checkpoint"]]
