@@ -11,17 +11,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from navrl.analysis.curves import DEFAULT_METRICS, labelled, plot  # noqa: E402
+from navrl.analysis.curves import DEFAULT_METRICS, labelled, plot, require_metrics  # noqa: E402
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path, help="group directories or run directories")
-    parser.add_argument("--metrics", nargs="+", default=list(DEFAULT_METRICS), help="names as in metrics.jsonl")
+    parser.add_argument("--metrics", nargs="+", help="names as in metrics.jsonl")
     parser.add_argument("--out", type=Path, default=Path("curves.png"), help="default: curves.png")
     options = parser.parse_args(argv)
     try:
-        plot(labelled(options.paths), options.metrics, options.out)
+        groups = labelled(options.paths)
+        if options.metrics:  # of the default ones, a young run may lack some
+            require_metrics(groups, options.metrics)
+        plot(groups, options.metrics or DEFAULT_METRICS, options.out)
     except ImportError:
         print("matplotlib is not installed: pip install -r requirements-plots.txt", file=sys.stderr)
         return 2

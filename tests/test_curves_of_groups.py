@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,14 @@ def test_the_script_draws_every_group(tmp_path: Path, capsys: pytest.CaptureFixt
     assert out.read_text().count("shared (1 seeds)") == 2
     assert script.main([str(tmp_path / "nothing"), "--out", str(out)]) == 2
     assert "no run here" in capsys.readouterr().err
+
+
+def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    add_run(tmp_path / "group" / "seed1", {0: 1.0})
+    out = tmp_path / "curves.png"
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "plot.py", tmp_path / "group", "--metrics", "nope", "--out", out],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2 and "no run has a metric nope; nearest: " in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and not out.exists()

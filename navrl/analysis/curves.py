@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def labelled(paths: Sequence[Path]) -> dict[str, list[Path]]:
                 break
         labels[str(Path(*end))] = find_runs(path)
     return labels
+
+
+def require_metrics(groups: dict[str, list[Path]], metrics: Sequence[str]) -> None:
+    """ValueError for the first metric that no run has a number of."""
+    rows = (row for runs in groups.values() for run in runs for row in read_rows(run))
+    known = {name for row in rows for name, value in row.items() if isinstance(value, (int, float))} - {"step"}
+    for metric in metrics:
+        if metric not in known:
+            nearest = difflib.get_close_matches(metric, sorted(known), n=3, cutoff=0.0)
+            raise ValueError(f"no run has a metric {metric}; nearest: {', '.join(nearest) or 'none, they are empty'}")
 
 
 def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> None:
