@@ -25,8 +25,9 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    from navrl.pipes import settle_output
+    from navrl.pipes import hold_output, settle_output
 
+    hold_output()
+    code = main(sys.argv[1:])
     settle_output()
     sys.exit(code)

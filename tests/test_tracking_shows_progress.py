@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from whole_runs import TINY
+
+from navrl.pipes import settle_output
 from navrl.tracking.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,3 +84,24 @@ def test_time_left_and_unknown_totals():
     assert "left" not in console.line(100) and "of" not in console.line(100)
     console = Console(10**9, progress=False, keep=lambda line: None, terminal=False)
     assert re.search(r"\d+:\d\d:\d\d left$", console.line(10))
+
+
+def test_a_run_whose_outputs_are_closed_ends_well(tmp_path):
+    words = [*TINY, "--run_dir", str(tmp_path)]
+    words[words.index("--num_workers") + 1] = "1"  # its process must have somewhere to write, too
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "main.py", *words]
+    assert subprocess.run(closed, cwd=ROOT, timeout=120).returncode == 0
+    (summary,) = tmp_path.rglob("summary.json")
+    assert '"finished"' in summary.read_text()
+
+
+def test_a_console_without_stderr(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stdout", None)
+    said = []
+    console = Console(10, progress=True, keep=said.append)
+    console.say("a warning")
+    console.row(1, {"eval/episode_reward": -1.0})
+    console.close()
+    settle_output()
+    assert said[0] == "a warning" and len(said) == 2

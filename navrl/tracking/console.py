@@ -18,7 +18,7 @@ class Console:
                  terminal: bool | None = None):
         """`keep` receives every plain line as well (console.log); `progress` False shows warnings only."""
         self.total, self.progress, self.keep = total, progress, keep
-        terminal = sys.stderr.isatty() if terminal is None else terminal
+        terminal = sys.stderr is not None and sys.stderr.isatty() if terminal is None else terminal
         self._start, self._began = start_step, time.monotonic()
         self._told = 0.0
         self._values: dict[str, float] = {}
@@ -88,5 +88,5 @@ class Console:
 def _columns() -> int:
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):  # AttributeError: stderr is closed, None
         return 0
