@@ -9,7 +9,6 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
