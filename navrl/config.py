@@ -436,6 +436,11 @@ class Config(BaseModel):
     def final_entropy_coef(self) -> float:
         return self.entropy_coef if self.entropy_coef_end is None else self.entropy_coef_end
 
+    def without_places(self) -> Config:
+        """Itself with paths and addresses at their defaults: what may be seen where nobody is to learn them."""
+        keys = (*ADDRESS_KEYS, *(key for key in KEYS if kind_of(key) == "path"))
+        return self.model_copy(update={key: Config.model_fields[key].default for key in keys})
+
     def task_settings(self) -> dict[str, Any]:
         """The settings to hand to the task: those that are not null. Empty for a task of which nothing was asked."""
         settings = {key: getattr(self, key) for key in TASK_SETTINGS}

@@ -280,7 +280,8 @@ class Experiment:
         episodes = self.runner.episodes.total()
         best_score = score if best else self.best_score
         state = {
-            "config": dump(self.config),
+            # Trackers get this file.
+            "config": dump(self.config.without_places() if self.config.privacy == "strict" else self.config),
             "task": describe_task(self.spec),
             "runner": self.runner.state_dict(),
             "health": self.health.state_dict(),

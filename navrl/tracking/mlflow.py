@@ -33,6 +33,7 @@ STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}                  # al
 ALIASES = {"latest": "newest"}                    # MLflow keeps `latest` to itself
 HOPELESS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "PERMISSION_DENIED", "UNAUTHENTICATED"}
 STORE = "mlflow.db"                               # the default store, beside the runs
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 PARENT_OF, UID = "navrl.parent_of", "navrl.uid"   # tags that say which runs are whose
 ACTED = ("action", "actions", "reward", "rewards", "contact")               # a span's outputs; the rest are its inputs
@@ -62,10 +63,9 @@ class MlflowTracker(Tracker):
                                      f"publish with: python scripts/sync.py {run.run_dir} --to mlflow") from None
         self._run, self._live = run, run.training_pid is not None
         uri, root = store_address(run), run_root(run)
-        host = urllib.parse.urlsplit(uri).hostname
-        if run.settings.get("privacy") == "strict" and host not in (None, "localhost", "127.0.0.1", "::1"):
-            raise TrackerUnavailable(f"privacy: strict sends nothing to {host}; leave mlflow_tracking_uri out for a "
-                                     "file beside the runs")
+        if run.settings.get("privacy") == "strict" and not on_this_machine(uri):
+            raise TrackerUnavailable(f"privacy: strict sends nothing to {redact(uri)}; leave mlflow_tracking_uri out "
+                                     "for a file beside the runs")
         if uri.startswith("http") and not answers(uri):
             raise ConnectionError(f"{redact(uri)} does not answer")
         mlflow.set_tracking_uri(uri)
@@ -368,6 +368,13 @@ def store_address(run: RunInfo) -> str:
         path = Path(uri.split("///", 1)[-1])
         return f"sqlite:///{path if path.is_absolute() else Path(os.environ.get('PWD', '.')) / path}"
     return uri
+
+
+def on_this_machine(uri: str) -> bool:
+    """Whether a store is a file or a loopback address. A database may also name its host in the query, so none is
+    taken there."""
+    parts = urllib.parse.urlsplit(uri)
+    return parts.scheme.partition("+")[0] == "sqlite" or parts.hostname in LOOPBACK and not parts.query
 
 
 def run_root(run: RunInfo) -> Path:

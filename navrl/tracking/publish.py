@@ -180,6 +180,9 @@ class Publisher:
         self.info.settings = {key: value for key, value in self.info.settings.items() if HIDDEN not in str(value)}
         self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
         self.source = Source(run_dir)
+        if self.info.settings.get("privacy") == "strict":     # a proxy is asked for loopback addresses too
+            for variable in [name for name in os.environ if name.lower().endswith("_proxy")]:
+                del os.environ[variable]
         self.ledger = Ledger(run_dir / "tracking" / backend)
         self.tracker: Tracker = tracker_class(backend)()
         self.tracker.say = self.ledger.say

@@ -47,6 +47,8 @@ class SwanlabTracker(Tracker):
         except ImportError:
             raise TrackerUnavailable("not installed, nothing goes to SwanLab; `pip install swanlab==0.10.3`, then "
                                      f"publish with: python scripts/sync.py {run.run_dir} --to swanlab") from None
+        if strict:
+            _name_files_from_here()
         known = swanlab.Settings(interactive=False)
         mode, why = choose_mode(run.settings.get("swanlab_mode"), live=run.training_pid is not None,
                                 key=bool(known.api_key), strict=strict)
@@ -118,7 +120,8 @@ class SwanlabTracker(Tracker):
 
     def finish(self, status: str, exit_code: int, summary: Mapping[str, Any]) -> None:
         state = STATES.get(status, "crashed")
-        error = redact(str(summary.get("reason") or f"{status}, exit code {exit_code}")) if state == "crashed" else None
+        reason = None if self._info.settings.get("privacy") == "strict" else summary.get("reason")     # may name files
+        error = redact(str(reason or f"{status}, exit code {exit_code}")) if state == "crashed" else None
         directory = Path(self._run.dir)
         self._run.config.update({"status": status, "exit_code": exit_code})
         self._run.finish(state=state, error=error)            # waits for every upload
@@ -198,6 +201,18 @@ def _require_dashboard(run: RunInfo) -> None:
         raise TrackerUnavailable("swanlab_mode: local needs its dashboard; `pip install 'swanlab[dashboard]'` or use "
                                  "--swanlab_mode offline; publish with: python scripts/sync.py "
                                  f"{run.run_dir} --to swanlab")
+
+
+def _name_files_from_here() -> None:
+    """Its offline file names its other files; relative to the run directory, so that it does not say where that is."""
+    from swanlab.proto.swanlab.save.v1.save_pb2 import SaveRecord
+    from swanlab.sdk.internal.probe_python import utils as probe
+    from swanlab.sdk.internal.run.components.consumer import builder
+
+    def relative(*, source_path: str = "", **named: Any) -> SaveRecord:
+        return SaveRecord(source_path=os.path.relpath(source_path) if source_path else "", **named)
+
+    probe.SaveRecord = builder.SaveRecord = relative
 
 
 def _project(name: str) -> str:

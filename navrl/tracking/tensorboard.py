@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,19 @@ class TensorboardTracker(Tracker):
 
     def start(self, run: RunInfo) -> int | None:
         try:
+            from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+            from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError:
             raise TrackerUnavailable("not installed, no event files are written; `pip install tensorboard`, then "
                                      f"publish with: python scripts/sync.py {run.run_dir} --to tensorboard") from None
-        self._summary = Summary
+        self._event, self._summary = Event, Summary
         self._directory = run.run_dir / "tracking" / "tensorboard" / "events"
-        self._writer = EventFileWriter(str(self._directory), flush_secs=5)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        now = time.time()                         # TensorBoard's own writer puts the host into the name
+        name = f"events.out.tfevents.{int(now):010d}.{run.uid}.{os.getpid()}"
+        self._writer = RecordWriter(open(self._directory / name, "wb"))
+        self._write(Event(wall_time=now, file_version="brain.Event:2"))
         self.url = str(self._directory)
         self._run = run
         return None
@@ -32,7 +39,8 @@ class TensorboardTracker(Tracker):
         if count == 0:
             self._hparams(self._run)
             self._text("config", json.dumps(json_ready(self._run.config), indent=2), 0)
-            self._text("metadata", json.dumps(json_ready(self._run.metadata), indent=2), 0)
+            if self._run.settings.get("privacy") != "strict":
+                self._text("metadata", json.dumps(json_ready(self._run.metadata), indent=2), 0)
 
     def log_row(self, step: int, wall: float, metrics: Mapping[str, int | float]) -> None:
         self._add(self._summary(value=[self._summary.Value(tag=name, simple_value=value)
@@ -69,7 +77,7 @@ class TensorboardTracker(Tracker):
         self._add(text_pb(tag, text), step, wall)
 
     def _add(self, summary: Any, step: int, wall: float | None = None) -> None:
-        import time
+        self._write(self._event(wall_time=time.time() if wall is None else wall, step=step, summary=summary))
 
-        from tensorboard.compat.proto.event_pb2 import Event
-        self._writer.add_event(Event(wall_time=time.time() if wall is None else wall, step=step, summary=summary))
+    def _write(self, event: Any) -> None:
+        self._writer.write(event.SerializeToString())

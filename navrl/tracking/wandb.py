@@ -54,14 +54,15 @@ class WandbTracker(Tracker):
     def _begin(self, run: RunInfo) -> int | None:
         settings = run.settings
         _keep_directories_inside(run.run_dir)
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")        # else an unreachable host costs 15 s at exit
+        strict = settings.get("privacy") == "strict"
+        if strict or "WANDB_ERROR_REPORTING" not in os.environ:        # else an unreachable host costs 15 s at exit
+            os.environ["WANDB_ERROR_REPORTING"] = "false"
         os.environ.setdefault("WANDB_SILENT", "true")
         try:
             import wandb
         except ImportError:
             raise TrackerUnavailable("not installed, nothing goes to W&B; `pip install wandb`, then publish with: "
                                      f"python scripts/sync.py {run.run_dir} --to wandb") from None
-        strict = settings.get("privacy") == "strict"
         mode, why = choose_mode(settings.get("wandb_mode"), settings.get("wandb_proxy"), strict=strict)
         if why:
             self.say(f"wandb: {why}; {'it is kept offline' if strict else SYNC_HINT.format(run.run_dir)}")
@@ -99,6 +100,7 @@ class WandbTracker(Tracker):
                 raise TrackerUnavailable(f"WANDB_RUN_ID: {run_id!r} is already used on the server; unset it") from None
             raise TrackerUnavailable(f"{_one_line(error)}; log in with `wandb login`, or use --wandb_mode offline; "
                                      f"publish with: python scripts/sync.py {run.run_dir} --to wandb") from None
+        _name_files_from_here(self.run)
         (run.run_dir / "tracking" / "wandb" / "started").touch()
         self.destination = "offline" if self.local else f"{server()}/{self.run.entity}/{self.run.project}/{run_id}"
         self.url = "" if self.local else self.run.url or ""
@@ -362,6 +364,19 @@ class _UploadLog:
 def _add(artifact: Any, run_dir: Path, path: Path, name: str) -> None:
     """Without a copy, and relative to the run directory (the working directory), so that a moved run still syncs."""
     artifact.add_file(os.path.relpath(path, run_dir), name=name, policy="immutable")
+
+
+def _name_files_from_here(run: Any) -> None:
+    """Also the files of tables, which W&B makes itself: relative to the run directory, like those of `_add`."""
+    log_artifact = run._log_artifact
+
+    def log_relative(artifact: Any, *arguments: Any, **named: Any) -> Any:
+        for entry in artifact.manifest.entries.values():
+            if entry.local_path:
+                entry.local_path = os.path.relpath(entry.local_path)
+        return log_artifact(artifact, *arguments, **named)
+
+    run._log_artifact = log_relative
 
 
 def _media_name(name: str) -> str:
