@@ -8,7 +8,6 @@ seed 0 of envs.seeding, copies 0 to episodes - 1. One process a core at most; en
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -24,6 +23,7 @@ from envs.mpe.controllers import make_controller  # noqa: E402
 from envs.mpe.reference import MEASURED_BY, PATH  # noqa: E402
 from envs.registry import make_env, package_version  # noqa: E402
 from navrl.files import write_text  # noqa: E402
+from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
 MAX_CYCLES = 25
 
@@ -50,13 +50,13 @@ def measure(settings: dict, episodes: int, random_episodes: int) -> dict:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=1000)
-    parser.add_argument("--random-episodes", type=int, default=10000)
-    parser.add_argument("--num_agents", type=int, nargs="+", default=[1, 2, 3, 4, 5, 6])
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    args = parser.parse_args()
+def main(argv: list[str]) -> int:
+    parser = Parser(__doc__)
+    parser.add_argument("--episodes", type=whole(2), default=1000)
+    parser.add_argument("--random-episodes", type=whole(2), default=10000)
+    parser.add_argument("--num_agents", type=whole(1), nargs="+", default=[1, 2, 3, 4, 5, 6])
+    parser.add_argument("--processes", type=whole(1), default=len(os.sched_getaffinity(0)))
+    args = parser.parse_args(argv)
     wanted = [
         {"num_agents": n, "local_ratio": ratio, "max_cycles": MAX_CYCLES, "continuous_actions": continuous}
         for n in args.num_agents
@@ -73,6 +73,7 @@ def main() -> None:
             rows[tuple(row[k] for k in MEASURED_BY)] = row
             print(json.dumps(row), flush=True)
             write(rows)
+    return 0
 
 
 def write(rows: dict[tuple, dict]) -> None:
@@ -87,4 +88,4 @@ def write(rows: dict[tuple, dict]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

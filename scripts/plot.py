@@ -5,21 +5,26 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from navrl.analysis.curves import DEFAULT_METRICS, labelled, plot, require_metrics  # noqa: E402
+from navrl.files import require_writable  # noqa: E402
+from navrl.pipes import Parser, run_program  # noqa: E402
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("paths", nargs="+", type=Path, help="group directories or run directories")
     parser.add_argument("--metrics", nargs="+", help="names as in metrics.jsonl")
     parser.add_argument("--out", type=Path, default=Path("curves.png"), help="default: curves.png")
     options = parser.parse_args(argv)
+    try:
+        require_writable(options.out)
+    except ValueError as error:
+        parser.error(f"--out: {error}")
     try:
         groups = labelled(options.paths)
         if options.metrics:  # of the default ones, a young run may lack some
@@ -36,4 +41,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_program(main)

@@ -5,7 +5,6 @@ Twice is once.
 """
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,13 +15,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
+    from navrl.pipes import Parser
     from navrl.tracking.ledger import read_ledger
     from navrl.tracking.publish import SETTINGS_VARIABLE
     from navrl.tracking.record import is_alive
     from navrl.tracking.registry import TRACKERS
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR")
     parser.add_argument("--to", required=True, choices=sorted(TRACKERS), help="tracker")
     parser.add_argument("--wandb_mode", default="online", choices=["online", "offline"],
@@ -55,4 +55,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from navrl.pipes import run_program
+
+    run_program(main)
