@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tracking_run
+from read_swanlab import records
 from wandb_stand_in import free_port
 
 from navrl.tracking import swanlab as backend
@@ -20,23 +21,6 @@ from navrl.tracking.tracker import RunInfo, TrackerUnavailable
 
 pytest.importorskip("swanlab")
 OPTIONS = {"logger": ["console", "swanlab"]}
-
-
-def records(run_dir):
-    """All records of the one SwanLab file in a run directory, by kind."""
-    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
-    from swanlab.sdk.internal.core_python.store import DataStoreReader
-
-    (file,) = (run_dir / "tracking" / "swanlab").glob("run-*/run-*.swanlab")
-    reader, found = DataStoreReader(), {}
-    reader.open(str(file))
-    while (data := reader.scan()) is not None:
-        record = Record()
-        record.ParseFromString(data)
-        for kind in ("start", "scalar", "media", "column", "save", "finish"):
-            if record.HasField(kind):
-                found.setdefault(kind, []).append(getattr(record, kind))
-    return found
 
 
 def state_of(finish):
