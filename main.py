@@ -7,27 +7,24 @@ import sys
 
 
 def main(argv: list[str]) -> int:
-    from envs.registry import validate_settings
-    from navrl.config_sources import load
-    from navrl.faults import ConfigError
+    from runners.stopping import StopRequest
 
-    try:
-        loaded = load(argv, os.environ, validate_settings)
-        from runners.experiment import run  # torch is imported only once the configuration is good
+    with StopRequest() as stop:
+        from envs.registry import validate_settings
+        from navrl.config_sources import load
+        from navrl.faults import ConfigError
 
-        return run(loaded, [sys.executable, *sys.argv])
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:  # before the run's own handlers were in place
-        print("interrupted before anything was started", file=sys.stderr)
-        return 130
+        try:
+            loaded = load(argv, os.environ, validate_settings)
+            from runners.experiment import run  # torch is imported only once the configuration is good
+
+            return run(loaded, [sys.executable, *sys.argv], stop)
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            return error.exit_code
 
 
 if __name__ == "__main__":
-    from navrl.pipes import hold_output, settle_output
+    from navrl.pipes import run_program
 
-    hold_output()
-    code = main(sys.argv[1:])
-    settle_output()
-    sys.exit(code)
+    run_program(main)

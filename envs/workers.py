@@ -11,6 +11,7 @@ its parent, so that it ends too, even out of a call that hangs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -31,6 +33,7 @@ _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from envs.work
 _CLOSE_SECONDS = 5.0  # for environments to close themselves; then the worker is killed
 _START_SECONDS = 60.0  # at least, for imports from a slow disk; `timeout` is about environments that run
 _WATCH_SECONDS = 0.5  # how often a worker looks whether its parent is there
+_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def split(num_envs: int, num_workers: int) -> list[tuple[int, int]]:
@@ -100,7 +103,7 @@ class WorkerGroup:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         fds = (theirs.fileno(), self._memory)
         command = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(self._owner), *map(str, fds)]
-        with theirs:
+        with theirs, _held_back():
             self._processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=environment))
         connection = Connection(ours.detach())
         self._connections.append(connection)
@@ -220,6 +223,16 @@ class WorkerGroup:
         return f"{self._name}, copy {copy}, step {steps} of episode {episode}"
 
 
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """A process started in here gets no signal for the whole group before it says that it ignores them (``main``)."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _anonymous_file() -> int:
     """Descriptor of a file in memory that has no name."""
     if hasattr(os, "memfd_create"):
@@ -232,8 +245,9 @@ def main(arguments: list[str]) -> None:
     """A worker's life: build, answer commands, end."""
     parent, connection_fd, memory = map(int, arguments)
     os.dup2(2, 1)  # what an environment prints must not mix with what the program prints
-    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):  # sent to the whole group; the parent decides, its end ends us
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in _FOR_THE_PARENT:  # sent to the whole group; the parent decides, its end ends us
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_PARENT)
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     connection = Connection(connection_fd)
     copies: Copies | None = None

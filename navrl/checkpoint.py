@@ -10,8 +10,9 @@ import hashlib
 import io
 import json
 import pickle
+import shutil
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +60,33 @@ class CheckpointStore:
         path = self.directory / f"checkpoint_ep{episodes}.pt"
         if any(entry.file == path.name and entry.step != step for entry in self.entries):
             path = path.with_name(f"checkpoint_ep{episodes}_step{step}.pt")
+        present = self._beside(path)
         digest = _write(path, state | {"format": FORMAT})
         entry = Entry(path.name, step, episodes, score, digest)
-        entries = [e for e in self.entries if e.file != path.name] + [entry]
+        best = best or any(e.step == step and e.file == self.best for e in self.entries)
         best_file = path.name if best else self.best
+        entries = [e for e in self.entries if e.step != step] + [entry]
         kept = {e.file for e in (entries if self.keep_all else entries[-2:])} | {best_file}
-        dropped = [e.file for e in entries if e.file not in kept]
         entries = [e for e in entries if e.file in kept]
         self._write_index(entries, best_file)
         self.entries, self.best = entries, best_file
-        for name in dropped:
+        for name in {e.file for e in present} - kept:
             (self.directory / name).unlink(missing_ok=True)
         return path
+
+    def _beside(self, path: Path) -> list[Entry]:
+        """The index as it now is. Where it named ``path``, which is to be replaced, it names a copy of it.
+
+        So it names only files that are as it says, wherever the process is killed.
+        """
+        if path.name not in {entry.file for entry in self.entries}:
+            return self.entries
+        copy = path.with_name(f"{path.stem}_before.pt")
+        with replacing(copy) as temporary:
+            shutil.copyfile(path, temporary)
+        entries = [replace(entry, file=copy.name) if entry.file == path.name else entry for entry in self.entries]
+        self._write_index(entries, copy.name if self.best == path.name else self.best)
+        return entries
 
     def path(self, which: str) -> Path:
         """Path of ``"last"`` or ``"best"``. Raises CheckpointError where there is none."""

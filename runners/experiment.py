@@ -24,6 +24,7 @@ from navrl.metrics.health import Health
 from navrl.metrics.summary import absent
 from navrl.metrics.trajectories import Trajectories
 from navrl.naming import names
+from navrl.redaction import redact, redact_all
 from navrl.source import project_root
 from navrl.tracking.hub import TrackerHub
 from navrl.tracking.record import RecordError, read_summary
@@ -40,8 +41,10 @@ from runners.stopping import Stopped, StopRequest
 RETURN_SCALES = {"simple_spread": "A (per agent, mpe2 v3)"}
 
 
-def run(loaded: Loaded, command: Sequence[str]) -> int:
+def run(loaded: Loaded, command: Sequence[str], stop: StopRequest) -> int:
     """Run one experiment from its configuration to its summary; returns the exit code (see README, "Exit codes").
+
+    stop: entered already; it is told to defer signals once there is a run directory to keep whole.
 
     Raises ConfigError for everything that can be found out before a directory is made.
     """
@@ -49,7 +52,6 @@ def run(loaded: Loaded, command: Sequence[str]) -> int:
     torch.set_num_threads(config.torch_threads)
     device = resolve_device(config.device)
     with contextlib.ExitStack() as opened:
-        stop = opened.enter_context(StopRequest())
         env = make_training_env(config, device)
         opened.callback(env.close)
         evaluation_env = make_evaluation_env(config, device, config.eval_episodes, original=False)
@@ -57,6 +59,7 @@ def run(loaded: Loaded, command: Sequence[str]) -> int:
         algorithm = make_algorithm(config, env.spec, device)
         runner = OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN))
         metadata = _collect_metadata(config, runner, evaluation_env.spec, command)
+        stop.defer()
         open_ = open_run(loaded, runner)
         opened.callback(open_.record.close)
         try:
@@ -181,10 +184,10 @@ class Experiment:
 
     def _explain(self, error: BaseException, details: list[str]) -> str:
         """Keep and show the details; returns the reason in one line."""
-        for line in details:
+        for line in redact_all(details):
             self.record.console(line)
             print(line, file=sys.stderr)
-        return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return redact(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
     def _iterate(self) -> None:
         runner, config = self.runner, self.config
@@ -276,7 +279,7 @@ class Experiment:
         """Save the run as it is now, once a step. score: ``eval/episode_reward`` of these parameters, if measured."""
         if self.saved_at == self.runner.env_steps:
             return
-        self.record.flush()  # the record is never behind a checkpoint
+        self.record.sync()  # the record is never behind a checkpoint, also after a power cut
         episodes = self.runner.episodes.total()
         best_score = score if best else self.best_score
         state = {

@@ -1,14 +1,17 @@
-"""Signals: the first one ends the run after its iteration, the second one at once."""
+"""Signals: before anything is written the first one ends the program; later it ends the run after its iteration."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import time
 from types import FrameType
 
 # SIGUSR1 is what Slurm sends before preemption (sbatch --signal=USR1@60).
 SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
+# timeout, uv run and the like pass a signal on that the process group got already: one wish, two signals.
+TOGETHER = 0.5  # seconds
 
 
 class Stopped(Exception):
@@ -16,10 +19,16 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """``with StopRequest() as stop``: ``stop.requested`` turns true on a signal; handlers are put back at the end."""
+    """``with StopRequest() as stop``: from ``stop.defer()`` on the first signal turns ``stop.requested`` true.
+
+    Before ``defer`` it ends the process at once, as the second one does after it; the exit code is 128 + signal. The
+    same signal again within TOGETHER is no second one. Handlers are put back at the end.
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._deferred = False
+        self._came = 0.0
         self._previous: dict[int, object] = {}
 
     @property
@@ -34,6 +43,10 @@ class StopRequest:
     def exit_code(self) -> int:
         """128 + signal: 130, 143, 138."""
         return 128 + (self.number or 0)
+
+    def defer(self) -> None:
+        """From here on there is something to save: a signal asks for the end and the caller looks at ``requested``."""
+        self._deferred = True
 
     def check(self) -> None:
         """Raise Stopped once a signal came."""
@@ -55,8 +68,16 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if number == self.number and time.monotonic() - self._came < TOGETHER:
+            return
+        if not self._deferred:
+            _say(f"stopped by {signal.Signals(number).name} before anything was written")
+        if self.requested or not self._deferred:
             os._exit(128 + number)  # files are renamed into place, so nothing under a final name is half-written
-        self.number = number
-        with contextlib.suppress(OSError):  # not print: the signal may come amid one
-            os.write(2, b"stopping after this iteration; a second signal ends at once\n")
+        self.number, self._came = number, time.monotonic()
+        _say("stopping after this iteration; a second signal ends at once")
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # not print: the signal may come amid one
+        os.write(2, f"{line}\n".encode())

@@ -109,25 +109,29 @@ at = int(sys.argv[3])
 c.torch.save = die_at(at, c.torch.save)
 f._fsync = die_at(at, f._fsync)
 f.os.replace = die_at(at, f.os.replace)
-save(store, 2, best=True)
+save(store, int(sys.argv[4]), best=True)
 print("saved")
 """
 
 
-@pytest.mark.parametrize("at", range(1, 9))
-def test_killed_at_each_point_of_a_save_the_store_is_the_old_or_the_new_one(at: int, tmp_path: Path) -> None:
-    save(CheckpointStore(tmp_path), 1, best=True)
+def die_in_a_save(directory: Path, at: int, number: int) -> bool:
+    """Save checkpoint ``number`` in a process that dies at the ``at``-th point where it can; whether it came so far."""
     child = os.fork()  # no second import of torch
     if child == 0:
         try:
             devnull = os.open(os.devnull, os.O_WRONLY)
             os.dup2(devnull, 1), os.dup2(devnull, 2)
-            sys.argv = ["-", str(ROOT), str(tmp_path), str(at)]
+            sys.argv = ["-", str(ROOT), str(directory), str(at), str(number)]
             exec(CHILD, {})
         finally:
             os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) == (at <= 7), "a save has seven points to die at"
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_killed_at_each_point_of_a_save_the_store_is_the_old_or_the_new_one(at: int, tmp_path: Path) -> None:
+    save(CheckpointStore(tmp_path), 1, best=True)
+    assert die_in_a_save(tmp_path, at, 2) == (at <= 7), "a save has seven points to die at"
     store = CheckpointStore(tmp_path)
     found, path, problems = store.newest()
     assert problems == []
@@ -135,6 +139,18 @@ def test_killed_at_each_point_of_a_save_the_store_is_the_old_or_the_new_one(at: 
     assert store.path("best") == path
     save(store, 3)  # and the next save works
     assert value(CheckpointStore(tmp_path).newest()[1]) == 3
+
+
+@pytest.mark.parametrize("at", range(1, 15))
+def test_killed_at_each_point_of_a_second_save_of_one_step_a_checkpoint_stays_usable(at: int, tmp_path: Path) -> None:
+    """A run that was stopped amid an evaluation saves its step once more, with the score, when it is resumed."""
+    save(CheckpointStore(tmp_path), 1)  # the only one: there is none to fall back to
+    assert die_in_a_save(tmp_path, at, 1) == (at <= 13), "a second save has thirteen points to die at"
+    store = CheckpointStore(tmp_path)
+    assert store.newest()[2] == [] and [entry.step for entry in store.entries] == [100]
+    save(store, 1, best=True)
+    (entry,) = CheckpointStore(tmp_path).entries
+    assert entry.file == "checkpoint_ep1.pt" and entry.score == -1.0 and value(store.path("best")) == 1
 
 
 def limited(limit: int) -> None:

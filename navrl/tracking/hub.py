@@ -17,11 +17,11 @@ from typing import Any
 
 import navrl
 from navrl.files import sha256_of
-from navrl.redaction import redact, redact_all
-from navrl.source import keep_changes, snapshot
+from navrl.redaction import filter_texts, in_all, redact, redact_all, redact_secrets
+from navrl.source import filter_kept, keep_changes, snapshot
 from navrl.tracking.console import Console
 from navrl.tracking.ledger import read_ledger
-from navrl.tracking.publish import HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_run_info, write_run_info
+from navrl.tracking.publish import FOR_THE_RUN, HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_run_info, write_run_info
 from navrl.tracking.record import LocalRecord, RecordError
 from navrl.tracking.registry import TRACKERS
 from navrl.tracking.tracker import RunInfo, safe_name
@@ -29,7 +29,7 @@ from navrl.tracking.tracker import RunInfo, safe_name
 LOOK_EVERY = 1.0                      # seconds between looks at what the children report
 TRACKER_SETTINGS = ("wandb_entity", "wandb_project", "wandb_group", "wandb_name", "wandb_mode", "wandb_proxy",
                     "swanlab_mode", "mlflow_tracking_uri", "trace", "keep_artifacts", "tracker_timeout",
-                    "tracker_disk_budget_mb", "privacy", "seed")
+                    "tracker_disk_budget_mb", "privacy", "log_filter", "seed")
 
 
 class TrackerHub:
@@ -41,8 +41,9 @@ class TrackerHub:
         """`settings`: the whole flat configuration, with `Config.trackers` as `logger`; `science`: what of it can change
         a result (trackers' run config).
 
-        Raises RecordError where `WANDB_RUN_ID` belongs to another run.
+        Raises RecordError where `WANDB_RUN_ID` belongs to another run. `log_filter` holds for this process from here on.
         """
+        filter_texts(settings.get("log_filter") or ())
         self.record = record
         self._cost = 0.0
         self._finished: list[str] | None = None
@@ -151,6 +152,7 @@ class TrackerHub:
         run_dir = self.record.run_dir
         try:
             if (run_dir / "code.diff").exists():      # a resume
+                filter_kept(run_dir)                  # its filter may be new
                 commits = [part.get("git_commit") for part in self._info.metadata.get("segments", ())]
                 if name := keep_changes(root, run_dir, self.record.attempt, commits[-2:]):
                     self.say(f"the code is not that of the run so far; what differs from its commit is in {name}")
@@ -200,7 +202,7 @@ class TrackerHub:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             (directory / "ledger.json").unlink(missing_ok=True)
-            with open(directory / "log.txt", "ab") as log:
+            with open(directory / "log.txt", "ab") as log, _held_back():
                 self._children[name] = subprocess.Popen(
                     [sys.executable, "-m", "navrl.tracking.publish", str(self.record.run_dir), "--to", name, "--follow",
                      "--attempt", str(self.record.attempt), "--parent", str(os.getpid())],
@@ -306,6 +308,19 @@ class TrackerHub:
             self._cost += time.perf_counter() - began
 
 
+@contextmanager
+def _held_back() -> Any:
+    """A publisher started in here gets no signal to end before it ignores them (`publish.main`).
+
+    Slurm sends its signals to every process of a job, whatever its session.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_RUN)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _end(child: subprocess.Popen) -> None:
     """End a child with everything that it started."""
     try:
@@ -319,7 +334,10 @@ def _end(child: subprocess.Popen) -> None:
 
 
 def _without_secrets(info: RunInfo) -> RunInfo:
-    return RunInfo(**{**info.__dict__, "settings": redact_all(info.settings)})
+    """As it is kept: an address and an expression that the filter itself matches must stay what they are."""
+    settings = {key: value if key == "log_filter" else in_all(value, redact_secrets)
+                for key, value in info.settings.items()}
+    return RunInfo(**{**info.__dict__, "settings": settings})
 
 
 def refuse_taken_run_id(root: Path, run_id: str, own: Path | None = None) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from navrl.files import sha256_of
-from navrl.redaction import HIDDEN, redact
+from navrl.redaction import HIDDEN, filter_texts, hide_matches, in_all, redact, redact_all
 from navrl.tracking.convert import from_json
 from navrl.tracking.ledger import COUNTED, Ledger
 from navrl.tracking.record import EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json
@@ -34,7 +34,11 @@ PAUSES = (1, 2, 4, 8, 15)                         # seconds between tries of wha
 NO_PROGRESS, HARD_CAP = 15.0, 120.0               # seconds; `tracker_timeout`, and the end of all patience
 LOCK_WAIT = HARD_CAP + 30                         # an earlier publisher of this run may be ending
 
+# The run decides when to end: a signal to all of its processes, or a closed terminal, must not cut the upload.
+FOR_THE_RUN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 SETTINGS_VARIABLE = "NAVRL_TRACKER_SETTINGS"      # how a child gets settings that may hold a password (a proxy's)
+SHOWN_SETTINGS = ("wandb_project", "wandb_group", "wandb_name")
+IDENTITY = ("sha256", "uid")                      # of an artifact: what it is found and verified by
 NOT_STORED = {"run_dir", "started", "training_pid"}           # fields of RunInfo that belong to this moment
 EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE = 0, 1, 3
 
@@ -177,12 +181,15 @@ class Publisher:
         self.info = read_run_info(run_dir)
         self.info.settings.update(overrides or {})
         # A password is not stored, so an address that had one is no use without it.
-        self.info.settings = {key: value for key, value in self.info.settings.items() if HIDDEN not in str(value)}
-        self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
-        self.source = Source(run_dir)
+        self.info.settings = {key: value for key, value in self.info.settings.items()
+                              if HIDDEN not in str(value) or key == "log_filter"}
+        filter_texts(self.info.settings.get("log_filter") or ())
+        _hide_in(self.info)
         if self.info.settings.get("privacy") == "strict":     # a proxy is asked for loopback addresses too
             for variable in [name for name in os.environ if name.lower().endswith("_proxy")]:
                 del os.environ[variable]
+        self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
+        self.source = Source(run_dir)
         self.ledger = Ledger(run_dir / "tracking" / backend)
         self.tracker: Tracker = tracker_class(backend)()
         self.tracker.say = self.ledger.say
@@ -216,7 +223,7 @@ class Publisher:
             status, exit_code = self._pump()
             self.ending = True
             self.ledger.update(state="finishing")
-            self.tracker.finish(status, exit_code, read_summary(self.run_dir))
+            self.tracker.finish(status, exit_code, redact_all(read_summary(self.run_dir)))
         except TrackerUnavailable as error:
             self._count()
             self.ledger.update(state="failed", error=redact(str(error)))
@@ -394,17 +401,19 @@ class Publisher:
         if item.kind == "row":
             tracker.log_row(item.step, item.wall, data)
         elif item.kind == "media":
-            tracker.log_media(item.step, item.wall, data["name"], self._file(data), data.get("caption"))
+            tracker.log_media(item.step, item.wall, data["name"], self._file(data), redact_all(data.get("caption")))
         elif item.kind == "trace":
             tracker.log_trace(item.step, item.wall, data["name"], self._file(data))
         elif item.kind == "table":
             tracker.log_table(item.step, item.wall, data["name"], data["columns"],
-                              [[from_json(cell) for cell in row] for row in data["rows"]])
+                              [[redact_all(from_json(cell)) for cell in row] for row in data["rows"]])
         elif item.kind == "alert":
             tracker.alert(redact(data["title"]), redact(data["text"]), data.get("level", "warn"), item.step)
         elif item.kind == "artifact":
             if wanted(self.info.settings.get("keep_artifacts"), data["aliases"]):
-                return tracker.log_artifact(self._file(data), data["aliases"], data["metadata"])
+                about = data["metadata"]
+                kept = {key: about[key] for key in IDENTITY if key in about}
+                return tracker.log_artifact(self._file(data), redact_all(data["aliases"]), redact_all(about) | kept)
         return None
 
     def _check_budget(self) -> None:
@@ -456,6 +465,15 @@ class Publisher:
         return moved
 
 
+def _hide_in(info: RunInfo) -> None:
+    """What `log_filter` matches, out of all that a tracker shows of a run; metric names and addresses stay."""
+    for field in fields(info):
+        if field.name not in NOT_STORED | {"uid", "settings"}:
+            setattr(info, field.name, in_all(getattr(info, field.name), hide_matches))
+    names = {key: hide_matches(info.settings[key]) for key in SHOWN_SETTINGS if info.settings.get(key)}
+    info.settings.update(names)
+
+
 class _SetAside(Exception):
     """Trying again did not help; the rest is owed."""
 
@@ -503,9 +521,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     run_dir = arguments.run_dir.absolute()
     if arguments.follow:
-        # The run decides when to end. A signal to its process group, or a closed terminal, must not cut the upload.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        for number in FOR_THE_RUN:
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_RUN)      # held back by who started us
     os.environ["PWD"] = os.getcwd()               # relative addresses of stores are meant from here
     os.chdir(run_dir)                             # relative artifact paths survive a move of the directory
     overrides = json.loads(os.environ.pop(SETTINGS_VARIABLE, "{}"))

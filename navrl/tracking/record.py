@@ -5,6 +5,9 @@
     run_dir/.lock                       held (flock) by the process that writes the record
 
 `metrics.jsonl` is append-only within an attempt: one strict-JSON object a step, "step", "time", then metrics.
+
+What is kept: a row that was flushed outlives the death of this process, one that was synced (before every checkpoint)
+that of the machine; so what a checkpoint continues is on disk whenever the checkpoint is.
 """
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import time
 import weakref
 from collections import deque
@@ -22,7 +26,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from navrl.files import write_text
+from navrl.files import settle_names, sweep, write_text
 from navrl.tracking.convert import from_json, json_ready, plain, scalars
 
 METRICS, EVENTS, SUMMARY, LOCK = "metrics.jsonl", "tracking/events.jsonl", "summary.json", ".lock"
@@ -33,6 +37,10 @@ LOCK_PATIENCE = 1.0                   # seconds; `is_alive` of another process h
 
 class RecordError(Exception):
     """The record cannot be made, opened or extended; the message is one line that says why and what to do."""
+
+
+class Unwritable(RecordError):
+    """No run can be made under this root."""
 
 
 class RunExists(RecordError):
@@ -138,6 +146,13 @@ class Appender:
                 os.ftruncate(self._fd, self.size)
         return not self.waiting
 
+    def sync(self) -> None:
+        """What was written is on the disk itself. A disk that cannot says so in `error`."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            self.error = error
+
     def _bring_back(self) -> None:
         """The file was deleted under us: its content is still behind the descriptor, so write it anew."""
         data = _read_all(self._fd)[:self.size]
@@ -173,7 +188,11 @@ def _read_all(fd: int) -> bytes:
 # ---------------------------------------------------------------------------------------------- lock
 
 class RunLock:
-    """An exclusive flock on a file. The kernel lets go of it when the process dies, however it dies."""
+    """An exclusive flock on a file. The kernel lets go of it when the process dies, however it dies.
+
+    So no process id is ever looked up, and one that is used again misleads nobody: what the file says is for people.
+    On NFS the server holds the lock for all its clients. Raises RunLocked, and OSError where there are no locks.
+    """
 
     _live: weakref.WeakSet[RunLock] = weakref.WeakSet()
 
@@ -192,9 +211,12 @@ class RunLock:
                     raise RunLocked(f"{path.parent} is in use by another process (pid {holder}); "
                                     "wait for it, or start a new run with --if_exists new") from None
                 time.sleep(0.02)
+            except OSError as error:
+                os.close(self._fd)
+                raise OSError(error.errno, f"its file system gives no locks ({error.strerror})", str(path)) from None
         with contextlib.suppress(OSError):
             os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+            os.pwrite(self._fd, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         RunLock._live.add(self)
 
     def release(self) -> None:
@@ -223,6 +245,8 @@ def is_locked(path: Path | str) -> bool:
         return False
     except BlockingIOError:
         return True
+    except OSError:                               # no locks here: no run either, `RunLock` refused it
+        return False
     finally:
         os.close(handle)
 
@@ -288,17 +312,22 @@ class LocalRecord:
         self._closed = False
         for directory in (self.checkpoints_dir, self.media_dir, run_dir / "tracking"):
             directory.mkdir(exist_ok=True)
+            sweep(directory)
+        sweep(run_dir)
         self._metrics, self._events = Appender(run_dir / METRICS), Appender(run_dir / EVENTS)
         self._written = {row["step"] for row in self._metrics.rows if isinstance(row.get("step"), int)}
         self.last_step = max(self._written, default=None)
         attempts = [event for event in self._events.rows if event.get("event") == "attempt"]
         self.attempt = len(attempts) + 1
-        self.uid = attempts[0]["uid"] if attempts else secrets.token_hex(6)
-        self.suffix = suffix or (attempts[0].get("suffix", "") if attempts else "")
+        # A journal that was damaged or lost says neither; trackers then have a run more.
+        self.uid = next((uid for event in attempts if isinstance(uid := event.get("uid"), str)), secrets.token_hex(6))
+        self.suffix = suffix or next((word for event in attempts if isinstance(word := event.get("suffix"), str)), "")
         self._metrics.rows, self._events.rows = [], []
         self._summary = self._load_summary()
         self.update_summary(status="running")
         self.event("attempt", uid=self.uid, suffix=self.suffix, base=0.0)
+        for directory in (run_dir / "tracking", run_dir, *run_dir.parents[:4]):
+            settle_names(directory)
 
     # ---- life
 
@@ -308,7 +337,7 @@ class LocalRecord:
         """Make `root/project_dir/group_dir/name_dir` and lock it, safe against any number of processes at once.
 
         `if_exists`: `new` numbers a taken name (`name-2`, `name-3`, ...), `error` raises RunExists, `resume` opens
-        the run that is there (see `open` for `admit`). Raises RunLocked when `resume` meets a live run, RecordError
+        the run that is there (see `open` for `admit`). Raises RunLocked when `resume` meets a live run, Unwritable
         when nothing can be written there.
         """
         if if_exists not in ("new", "resume", "error"):
@@ -335,8 +364,8 @@ class LocalRecord:
                     continue
                 return cls._begin(run_dir, suffix)
         except OSError as error:
-            raise RecordError(f"run_dir: cannot write {error.filename or parent}: {error.strerror}; "
-                              "choose a directory that can be written with --run_dir") from None
+            raise Unwritable(f"cannot write {error.filename or parent}: {error.strerror}; "
+                             "choose a directory that can be written with --run_dir") from None
 
     @classmethod
     def _begin(cls, run_dir: Path, suffix: str) -> LocalRecord:
@@ -417,13 +446,20 @@ class LocalRecord:
             self._pending[name] = value
 
     def flush(self) -> None:
-        """Write the pending row. Call it before a checkpoint is made, so that the checkpoint's rows are on disk."""
+        """Write the pending row."""
         if self._pending_step is None:
             return
         row, self._pending, self._pending_step = self._pending, {}, None
         self._written.add(row["step"])
         self.last_step = row["step"] if self.last_step is None else max(self.last_step, row["step"])
         self._metrics.add(row)
+        self._watch_disk()
+
+    def sync(self) -> None:
+        """Flush, and wait until the disk has it: before a checkpoint is made, so that its rows are never behind it."""
+        self.flush()
+        self._metrics.sync()
+        self._events.sync()
         self._watch_disk()
 
     def truncate_after(self, step: int) -> int:
