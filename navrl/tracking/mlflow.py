@@ -55,7 +55,7 @@ class MlflowTracker(Tracker):
     # ---- start
 
     def start(self, run: RunInfo) -> int | None:
-        _keep_to_itself()
+        keep_to_itself()
         try:
             import mlflow
         except ImportError:
@@ -257,13 +257,21 @@ class MlflowTracker(Tracker):
 
     def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> Receipt | None:
         """The file in a directory of its own, and a version of the registered model that points there."""
-        folder = f"checkpoints/{path.stem}"
+        folder = self._patiently(self._folder, path, metadata)
         self._patiently(self._client.log_artifact, self._run_id, str(path), folder)
         version = self._patiently(self._model_version, folder, metadata)
         for alias in aliases:
             alias = re.sub(r"[^\w-]", "_", ALIASES.get(alias, alias), flags=re.ASCII)[:MAX_NAME]
             self._patiently(self._client.set_registered_model_alias, self._run.artifact_name, alias, version)
         return None
+
+    def _folder(self, path: Path, metadata: Mapping[str, Any]) -> str:
+        """Where no version of the run points with another digest: a checkpoint that was made again replaces none."""
+        folder = f"checkpoints/{path.stem}"
+        for version in self._client.search_model_versions(f"run_id = '{self._run_id}'"):
+            if version.source == f"runs:/{self._run_id}/{folder}" and version.tags.get("sha256") != metadata["sha256"]:
+                return f"{folder}-{metadata['sha256'][:8]}"
+        return folder
 
     def _model_version(self, folder: str, metadata: Mapping[str, Any]) -> str:
         from mlflow.exceptions import MlflowException
@@ -358,8 +366,16 @@ def store_address(run: RunInfo) -> str:
     if not uri and HIDDEN in str(_stored_setting(run.run_dir)):
         raise TrackerUnavailable("the address of this run's store held a password, which is never kept; set "
                                  "MLFLOW_TRACKING_URI and publish again")
-    if not uri:
-        return f"sqlite:///{run_root(run) / STORE}"
+    return usable_address(uri) if uri else default_address(run_root(run))
+
+
+def default_address(root: Path) -> str:
+    """Address of the store of the runs under `root`, an absolute path."""
+    return f"sqlite:///{root / STORE}"
+
+
+def usable_address(uri: str) -> str:
+    """An address as it holds from any directory. Raises TrackerUnavailable for what is no database and no server."""
     scheme = uri.partition(":")[0].partition("+")[0]
     if scheme not in (*DATABASES, "http", "https"):
         raise TrackerUnavailable(f"mlflow_tracking_uri: {redact(uri)!r} is no database and no server; write "
@@ -424,7 +440,7 @@ def _alone_with(uri: str) -> Iterator[None]:
         yield
 
 
-def _keep_to_itself() -> None:
+def keep_to_itself() -> None:
     """Before the first import: no telemetry, bounded waits, no output; what the user has set stays."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ["DO_NOT_TRACK"] = "true"
