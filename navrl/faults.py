@@ -113,7 +113,7 @@ _KNOWN_ELSEWHERE = {
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that ``name`` most likely meant (always one of ``known``)."""
     known = list(known)
-    meant = _KNOWN_ELSEWHERE.get(name.lower())
+    meant = _KNOWN_ELSEWHERE.get(name.lower().replace("-", "_"))
     if meant in known:
         return meant
     lowered = name.lower().replace("-", "_")[:100]

@@ -87,6 +87,8 @@ def hint(value: Any, info: FieldInfo) -> str:
     """How to mend a value of the wrong type, where there is a usual cause; else nothing."""
     kind, nullable = inner(info)
     if isinstance(value, str):
+        if any("\udc80" <= char <= "\udcff" for char in value):
+            return "; its characters cannot be read in this shell's locale: set LC_ALL=C.UTF-8"
         if value in ("None", "none") and nullable:
             return "; nothing is written null"
         if kind is bool and value.lower() in ("yes", "on", "y", "1"):
@@ -117,6 +119,9 @@ def from_words(words: list[str], info: FieldInfo) -> Any:
     if is_list(info):
         if len(words) == 1 and words[0].strip() in ("null", "None", "~") and nullable:
             return None
+        extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+        if extra.get("whole_words") and words != ["[]"] and not words[0].startswith(('["', "['")):
+            return list(words)
         return _list(words, as_text=typing.get_args(kind)[0] is not int)
     if len(words) > 1:
         raise ValueError(f"takes one value, not {len(words)}: {show(' '.join(words))}")

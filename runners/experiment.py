@@ -19,6 +19,7 @@ from navrl.animation import write_animation
 from navrl.checkpoint import CheckpointStore, Entry
 from navrl.config import Config, config_hash, dump
 from navrl.config_sources import Loaded
+from navrl.faults import ConfigError, Fault
 from navrl.metrics import metadata as layer4
 from navrl.metrics.health import Health
 from navrl.metrics.summary import absent
@@ -27,7 +28,7 @@ from navrl.naming import names
 from navrl.redaction import redact, redact_all
 from navrl.source import project_root
 from navrl.tracking.hub import TrackerHub
-from navrl.tracking.record import RecordError, read_summary
+from navrl.tracking.record import LocalRecord, RecordError, read_summary
 from runners import report
 from runners.evaluation import evaluate
 from runners.final import EVALUATION_SEED, artifacts_of, evaluate_finally
@@ -57,18 +58,43 @@ def run(loaded: Loaded, command: Sequence[str], stop: StopRequest) -> int:
         evaluation_env = make_evaluation_env(config, device, config.eval_episodes, original=False)
         opened.callback(evaluation_env.close)
         algorithm = make_algorithm(config, env.spec, device)
-        runner = OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN))
+        try:
+            runner = OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN))
+        except EnvironmentFault as fault:  # its very first reset
+            message, *details = str(fault).splitlines()
+            places = [line.strip() for line in details if line.lstrip().startswith("File ")]
+            raise ConfigError([Fault("env_id", "; ".join([message, *places[-1:]]))]) from fault
         metadata = _collect_metadata(config, runner, evaluation_env.spec, command)
         stop.defer()
         open_ = open_run(loaded, runner)
         opened.callback(open_.record.close)
         try:
             experiment = Experiment(loaded, metadata, runner, evaluation_env, open_, stop)
-        except (RecordError, OSError) as error:  # another process took the same tracker id, or the disk is gone
-            open_.record.update_summary(status="failed", exit_code=1, reason=str(error))
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            return 1
+        except Exception as error:  # another process took the same tracker id, the disk is gone, or a bug
+            return _fail_to_begin(open_.record, error)
         return experiment.run()
+
+
+def _fail_to_begin(record: LocalRecord, error: Exception) -> int:
+    """The end of a run that has a directory and no more: its record says why. Returns the exit code."""
+    expected = isinstance(error, (RecordError, OSError))
+    reason = _explain(record, error, [] if expected else traceback.format_exc().splitlines())
+    record.update_summary(status="failed", exit_code=1, reason=reason)
+    record.event("finish", status="failed", exit_code=1, reason=reason)
+    with contextlib.suppress(OSError, ValueError, TypeError):  # where it was written already
+        path = record.run_dir / "metadata.json"
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        record.write_metadata(earlier | {"status": "failed", "ended": layer4.now()})
+    print(reason, file=sys.stderr)
+    return 1
+
+
+def _explain(record: LocalRecord, error: BaseException, details: list[str]) -> str:
+    """Keep and show the details; returns the reason in one line."""
+    for line in redact_all(details):
+        record.console(line)
+        print(line, file=sys.stderr)
+    return redact(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
 
 class Experiment:
@@ -94,6 +120,7 @@ class Experiment:
         self.artifacts: list[dict[str, Any]] = []
         self.seconds: dict[str, float] = {}
         self.saved_at = -1
+        self.unsaved = ""  # why the last checkpoint could not be written
         self.owed: dict[str, Any] | None = None  # the row of a step whose evaluation is not done
         self.metadata = self._continue(opened, metadata) if self.record.resumed else metadata
         self.record.write_config(dump(self.config))
@@ -146,12 +173,14 @@ class Experiment:
         segment = metadata["segments"][0] | {"step": step} | ({"changed": opened.changed} if opened.changed else {})
         try:
             earlier = json.loads((self.record.run_dir / "metadata.json").read_text(encoding="utf-8"))
+            if not all(isinstance(part, dict) for part in earlier["segments"]):
+                raise TypeError("a segment is no object")
             segments = [*earlier["segments"], segment | present]
             # The configuration is the one that config.yaml holds now.
             now = {"config_hash": metadata["config_hash"], "status": "running", "ended": None}
             return earlier | now | {"segments": segments}
         except (OSError, ValueError, KeyError, TypeError):
-            return metadata | {"segments": [segment]}  # lost or damaged: what is known now is better than nothing
+            return metadata | {"segments": [segment | present]}  # lost or damaged: what is known now is better than nothing
 
     # ---- the loop
 
@@ -169,25 +198,21 @@ class Experiment:
             self._checkpoint()
             self.stop.check()
             self._finish_training()
-            code, status = 0, "finished"
+            if self.store.entries:
+                code, status = 0, "finished"
+            else:
+                reason = f"no checkpoint could be written ({self.unsaved}): what was learned is lost"
         except Stopped as stopped:
             code, status, reason = self.stop.exit_code, "interrupted", str(stopped)
         except (NonFiniteError, EnvironmentFault) as error:
-            reason = self._explain(error, str(error).splitlines()[1:])
+            reason = _explain(self.record, error, str(error).splitlines()[1:])
         except (Exception, KeyboardInterrupt) as error:
-            reason = self._explain(error, traceback.format_exc().splitlines())
+            reason = _explain(self.record, error, traceback.format_exc().splitlines())
         finally:
             self._close(status, code, reason)
         if reason:
             print(reason, file=sys.stderr)
         return code
-
-    def _explain(self, error: BaseException, details: list[str]) -> str:
-        """Keep and show the details; returns the reason in one line."""
-        for line in redact_all(details):
-            self.record.console(line)
-            print(line, file=sys.stderr)
-        return redact(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
 
     def _iterate(self) -> None:
         runner, config = self.runner, self.config
@@ -296,7 +321,8 @@ class Experiment:
         try:
             self.store.save(state, step=step, episodes=episodes, score=score, best=best)
         except OSError as error:
-            self.hub.alert("checkpoint", f"step {step}: not written ({error.strerror}); training goes on", step=step)
+            self.unsaved = str(error.strerror)
+            self.hub.alert("checkpoint", f"step {step}: not written ({self.unsaved}); training goes on", step=step)
             return
         self.saved_at, self.best_score = step, best_score  # one that is not there is not to be beaten
         if self.config.keep_artifacts == "all":

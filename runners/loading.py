@@ -6,11 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from envs.base import TaskSpec
 from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore, load
 from navrl.config import Config
-from navrl.faults import ConfigError, Fault
+from navrl.faults import ConfigError, Fault, show
 from navrl.files import sha256_of
+from runners.setup import describe_task
 
 
 def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], Path]:
@@ -20,6 +22,8 @@ def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], P
     ``checkpoint``) where there is none that can be used.
     """
     try:
+        if not source or "\0" in source:
+            raise CheckpointError(f"{source!r} is no path; give a file, a run directory or wandb:entity/project/artifact")
         if source.startswith("wandb:"):
             with tempfile.TemporaryDirectory(prefix="navrl-artifact-") as directory:
                 path = _download_from_wandb(source.removeprefix("wandb:"), Path(directory))
@@ -27,12 +31,31 @@ def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], P
         elif Path(source).is_dir():
             directory = Path(source)
             store = CheckpointStore(directory / "checkpoints" if (directory / "checkpoints").is_dir() else directory)
+            if not store.entries:
+                raise CheckpointError(f"{directory} holds no checkpoint; name a run directory or a file in it")
             path = store.path(which if which != "best" or store.best else "last")
         else:
             path = Path(source)
         return load(path), path
     except CheckpointError as error:
         raise ConfigError([Fault("checkpoint", str(error))]) from error
+
+
+def misfit(state: dict[str, Any], spec: TaskSpec) -> str:
+    """Why the policy of a checkpoint does not fit the task, as far as the two tasks say it; one line."""
+    there, here = state.get("task"), describe_task(spec)
+    names = ("env_id", "action", "observation_sizes", "agents")
+    differ = [name for name in names if isinstance(there, dict) and there.get(name) != here[name]]
+    if not differ:
+        return "its network has other weights than its configuration says"
+    words = [f"{name.replace('_', ' ')} {_brief(there.get(name))} in the checkpoint, "
+             f"{_brief(here[name])} in the task" for name in differ]
+    return "; ".join(words)
+
+
+def _brief(value: Any) -> str:
+    """An action as ``discrete (5)``; the rest as it is."""
+    return f"{value.get('kind')} ({value.get('size')})" if isinstance(value, dict) else show(value)
 
 
 def config_of(state: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:

@@ -16,12 +16,13 @@ from navrl.faults import ConfigError, Fault, show
 from navrl.naming import names, safe_directory
 from navrl.redaction import redact_all
 from navrl.tracking.hub import refuse_taken_run_id
-from navrl.tracking.record import LocalRecord, RecordError
+from navrl.tracking.record import LocalRecord, RecordError, Unwritable
 from runners.on_policy import OnPolicyRunner
 from runners.setup import describe_task
 
 # What a checkpoint's task must share with the run's; a newer package that defines the same task may go on.
 SAME_TASK = ("env_id", "agents", "observation_sizes", "action", "settings")
+NEEDED = ("runner", "health", "best_score", "elapsed")  # of a checkpoint, beside its configuration and task
 MAX_NAMED = 5  # keys in the notice of a mixed group
 
 
@@ -42,6 +43,7 @@ class OpenRun:
 def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
     """Open or make the run's directory. Raises ConfigError where it cannot be had; nothing was written then."""
     opened = OpenRun()
+    wish = "resume" if loaded.resume is not None else "if_exists"  # what asked for this directory
 
     def admit(run_dir: Path) -> None:  # holds the run's lock; what it raises leaves the run as it was
         before = _config_of(run_dir)
@@ -56,26 +58,42 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
         # The last iteration of a run may end beyond its own budget; only a budget made smaller is a mistake.
         if opened.state is not None and budget < trained and (before is None or budget < before.total_env_steps):
             message = f"total_env_steps {budget} is less than the {trained} steps already trained"
-            raise ConfigError([Fault("resume", message)])
+            raise ConfigError([Fault(wish, message)])
 
+    key = wish
     try:
         if loaded.resume is not None:
             opened.record = LocalRecord.open(loaded.resume, admit)
         else:
             name = names(loaded)
             directories = [safe_directory(part) for part in (name.project, name.group, name.experiment_name)]
+            _require_file_names(run_dir=loaded.config.run_dir, experiment_name="/".join(directories))
             run_id = os.environ.get("WANDB_RUN_ID")
             if run_id and "wandb" in loaded.config.trackers:
                 root = Path(loaded.config.run_dir).expanduser().absolute()
                 resumed = root.joinpath(*directories) if loaded.config.if_exists == "resume" else None
+                key = "wandb_run_id"
                 refuse_taken_run_id(root, run_id, own=resumed)
+                key = wish
             opened.record = LocalRecord.create(
                 loaded.config.run_dir, *directories, if_exists=loaded.config.if_exists, admit=admit
             )
+    except Unwritable as error:
+        raise ConfigError([Fault("run_dir", str(error))]) from error
     except (RecordError, CheckpointError) as error:
-        raise ConfigError([Fault("resume" if loaded.resume else "run_dir", str(error))]) from error
+        raise ConfigError([Fault(key, str(error))]) from error
     opened.notices += _mixed_group(opened.record.run_dir, loaded.config)
     return opened
+
+
+def _require_file_names(**names: str) -> None:
+    """Raises ConfigError for a name that this machine's file system encoding (the locale's) cannot spell."""
+    for key, name in names.items():
+        try:
+            os.fsencode(name)
+        except UnicodeEncodeError:
+            message = f"{name!a} is no file name in this shell's locale: set LC_ALL=C.UTF-8"
+            raise ConfigError([Fault(key, message)]) from None
 
 
 def _config_of(run_dir: Path) -> Config | None:
@@ -139,6 +157,9 @@ def _newest_checkpoint(run_dir: Path, runner: OnPolicyRunner, notices: list[str]
         for name in SAME_TASK:
             if task[name] != here[name]:
                 raise CheckpointError(f"{path} is of another task: its {name} is {task[name]}, here it is {here[name]}")
+        lacking = [name for name in NEEDED if name not in state]
+        if lacking:
+            raise CheckpointError(f"{path} lacks {', '.join(lacking)}: a run cannot go on from it")
         runner.load_state_dict(state["runner"])
     except (RuntimeError, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path} is of another size or network: {str(error).splitlines()[0]}") from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from navrl.faults import ConfigError, Fault  # noqa: E402
-from navrl.pipes import hold_output, settle_output  # noqa: E402
+from navrl.files import require_writable  # noqa: E402
+from navrl.pipes import Parser, run_program, whole  # noqa: E402
 from navrl.tracking.record import write_json  # noqa: E402
 
 if TYPE_CHECKING:  # imported late: --help is fast
@@ -30,18 +30,14 @@ FIRST_EPISODES = 4  # drawn by --render
 
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-        epilog="Any task setting may follow, e.g. --num_agents 5 or --local_ratio 0 (see python main.py --help).",
-    )
+    parser = Parser(__doc__)
+    parser.epilog = "Any task setting may follow, e.g. --num_agents 5 or --local_ratio 0 (see python main.py --help)."
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--checkpoint", help="a file, a run directory, or wandb:entity/project/artifact:alias")
     what.add_argument("--policy", choices=["random", "greedy", "reference"], help="a policy that ships with the task")
     parser.add_argument("--which", choices=["best", "last"], default="best", help="of a run directory (default: best)")
-    parser.add_argument("--episodes", type=_episodes, default=500, help="default: 500")
-    parser.add_argument("--seed", type=_seed, default=0, help="decides the episodes (default: 0, those of final results)")
+    parser.add_argument("--episodes", type=whole(1), default=500, help="default: 500")
+    parser.add_argument("--seed", type=whole(0), default=0, help="decides the episodes (default: 0, those of final results)")
     parser.add_argument("--backend", "--env_backend", choices=["mpe2", "pettingzoo", "batched"], default="mpe2",
                         help="what runs the task: its original (default) or the batched version")  # fmt: skip
     parser.add_argument("--sampled", action="store_true", help="sample actions instead of taking the likeliest")
@@ -51,34 +47,16 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return parser.parse_known_args(argv)
 
 
-def _episodes(text: str) -> int:
-    return _whole(text, 1, "a whole number of at least 1")
-
-
-def _seed(text: str) -> int:
-    return _whole(text, 0, "a whole number from 0 to 2**63 - 1")
-
-
-def _whole(text: str, low: int, wanted: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if not low <= value < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
-    return value
-
-
 def _check_output(key: str, path: str | None) -> None:
     """Raises ConfigError where the file could not be written once the episodes are played."""
     if path is None:
         return
-    if not path or Path(path).is_dir():
-        raise ConfigError([Fault(key, f"{path!r} is not the name of a file")])
+    try:
+        require_writable(path)
+    except ValueError as error:
+        raise ConfigError([Fault(key, str(error))]) from None
     if key == "render" and Path(path).suffix.lower() != ".gif":
         raise ConfigError([Fault(key, f"{path}: an animation is a .gif; name it so")])
-    if not os.access(Path(path).absolute().parent, os.W_OK):
-        raise ConfigError([Fault("output", f"{path}: its directory is not there or cannot be written")])
 
 
 def evaluate_main(argv: list[str]) -> int:
@@ -167,6 +145,7 @@ def _play(options: argparse.Namespace, config: Config, state: dict[str, Any] | N
     from envs.mpe.controllers import make_controller
     from envs.seeding import FINAL, stream_seed
     from runners.evaluation import evaluate
+    from runners.loading import misfit
     from runners.policies import ControllerPolicy, LearnedPolicy
     from runners.setup import make_algorithm
 
@@ -180,8 +159,7 @@ def _play(options: argparse.Namespace, config: Config, state: dict[str, Any] | N
         try:
             algorithm.load_policy(state["runner"]["algorithm"])
         except (RuntimeError, KeyError) as error:
-            message = f"its network does not fit this task: {' '.join(str(error).split())}"
-            raise ConfigError([Fault("checkpoint", message)]) from error
+            raise ConfigError([Fault("checkpoint", f"it does not fit this task: {misfit(state, env.spec)}")]) from error
         generator = torch.Generator().manual_seed(options.seed) if options.sampled else None
         policy = LearnedPolicy(algorithm, generator)
     return evaluate(policy, env, options.episodes, stream_seed(options.seed, FINAL))
@@ -201,7 +179,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    hold_output()
-    code = main(sys.argv[1:])
-    settle_output()
-    sys.exit(code)
+    run_program(main)

@@ -190,7 +190,7 @@ def test_a_task_without_positions_is_not_drawn_and_not_played(tmp_path: Path, mo
 @pytest.mark.parametrize(("argv", "words"), [
     (("--checkpoint", "no/such/file.pt"), "no such file"),
     (("--checkpoint", "README.md"), "no checkpoint at all"),
-    (("--checkpoint", "tests"), "holds no last checkpoint"),
+    (("--checkpoint", "tests"), "holds no checkpoint; name a run directory"),
     (("--policy", "greedy", "--env_id", "simple_tag"), "plays simple_spread"),
     (("--policy", "random", "--env_id", "simple_sprad"), "did you mean simple_spread"),
     (("--policy", "random", "--num_agents", "0"), "num_agents"),

@@ -96,3 +96,15 @@ def raises_in_third_iteration() -> Counter:
             return super().reward(agent, action)
 
     return Raises()
+
+
+def raises_at_second_reset() -> Counter:
+    """A bug of the task's own, when the run begins: its first reset is the look at what it is."""
+
+    class Raises(CountsEpisodes):
+        def observe(self, agent: str, action: float) -> Any:
+            if self.episode == 2:
+                raise KeyError("a bug in reset")
+            return super().observe(agent, action)
+
+    return Raises()
