@@ -53,7 +53,7 @@ class WandbTracker(Tracker):
 
     def _begin(self, run: RunInfo) -> int | None:
         settings = run.settings
-        _keep_directories_inside(run.run_dir)
+        keep_directories_inside(run.run_dir)
         strict = settings.get("privacy") == "strict"
         if strict or "WANDB_ERROR_REPORTING" not in os.environ:        # else an unreachable host costs 15 s at exit
             os.environ["WANDB_ERROR_REPORTING"] = "false"
@@ -72,6 +72,7 @@ class WandbTracker(Tracker):
                 os.environ[variable] = settings["wandb_proxy"]
         self.local = mode == "offline"
         live = run.training_pid is not None   # else what this machine is and does says nothing about the run
+        closed = strict or not live or bool(settings.get("log_filter"))        # what W&B finds out passes no filter
         proxy = settings.get("wandb_proxy")
         options = wandb.Settings(
             console="off", silent=True, save_code=False, disable_git=True, disable_job_creation=True,
@@ -79,9 +80,8 @@ class WandbTracker(Tracker):
             x_transaction_log_flush_interval=1,                        # a kill loses one second, not fifteen
             x_file_stream_transmit_interval=2,
             x_file_stream_retry_wait_max_seconds=10, x_graphql_retry_wait_max_seconds=10, x_graphql_retry_max=5,
-            program="main.py", host="" if strict or not live else None, http_proxy=proxy, https_proxy=proxy,
-            x_disable_meta=strict or not live, x_disable_machine_info=strict or not live,
-            x_disable_stats=strict or not live, x_save_requirements=not strict and live,
+            program="main.py", host="" if closed else None, http_proxy=proxy, https_proxy=proxy,
+            x_disable_meta=closed, x_disable_machine_info=closed, x_disable_stats=closed, x_save_requirements=not closed,
             x_stats_pid=run.training_pid or os.getpid(), x_start_time=run.started,
             git_commit=None if strict else run.metadata.get("git_commit"))
         # Never resume another's run by accident: an id given from outside must be new the first time.
@@ -284,7 +284,7 @@ def _login_setting(key: str) -> str | None:
     return match[1] if match else None
 
 
-def _keep_directories_inside(run_dir: Path) -> None:
+def keep_directories_inside(run_dir: Path) -> None:
     """All that W&B writes stays in the run directory, unless the user's variables say otherwise."""
     root = run_dir / "tracking" / "wandb"
     os.environ.setdefault("WANDB_DIR", str(root))

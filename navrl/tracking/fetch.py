@@ -1,0 +1,376 @@
+"""A checkpoint file back from a tracker, verified by the SHA-256 that was published with it.
+
+    wandb:entity/project/artifact:alias
+    mlflow:models:/name@alias    mlflow:models:/name/VERSION    mlflow:runs:/RUN_ID[/path]
+
+The tracker's client works in a process of its own (`python -m navrl.tracking.fetch`), inside a directory that is removed
+afterwards: it can be ended when nothing comes any more, leaves nothing behind, and what it needs in its environment (a
+proxy for W&B) reaches nobody else.
+"""
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from navrl.files import sha256_of
+from navrl.redaction import redact
+
+FORMS = {
+    "wandb": ("wandb:entity/project/artifact:alias",),
+    "mlflow": ("mlflow:models:/name@alias", "mlflow:models:/name/VERSION", "mlflow:runs:/RUN_ID[/path]"),
+}
+SETTINGS = ("mlflow_tracking_uri", "run_dir", "wandb_proxy", "privacy")  # keys that decide how one is reached
+PATIENCE = 20.0                       # seconds without a byte of the file after which it is given up
+ANSWER, LOG, FILES = "answer.json", "log.txt", "files"        # of the client's process, inside its directory
+MAX_LISTED = 5
+
+_WANDB = re.compile(r"wandb:(?P<entity>[^/:\s]+)/(?P<project>[^/:]+)/(?P<artifact>[\w.-]+):(?P<alias>[^/:\s]+)")
+_MODEL = re.compile(r"mlflow:models:/(?P<name>[^/@:]+)(?:@(?P<alias>[^/@\s]+)|/(?P<version>\d+))")
+_RUN = re.compile(r"mlflow:runs:/(?P<run>[A-Za-z0-9][\w-]*)(?:/(?P<path>[^/].*?))?/?")
+_CHECKPOINT = re.compile(r"checkpoint_ep\d+\w*\.pt")
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+
+
+class FetchError(Exception):
+    """The checkpoint cannot be had; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published with a checkpoint: `uid` and display name `run` of its run, where in the run it is (environment
+    steps, episodes), `eval/episode_reward` there where it was measured, and its SHA-256."""
+
+    uid: str
+    run: str
+    step: int
+    episodes: int
+    score: float | None
+    sha256: str
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Published:
+        """From an artifact's metadata or a model version's tags. Raises FetchError where NAVRL did not write them."""
+        try:
+            score = metadata.get("score")
+            about = cls(uid=str(metadata["uid"]), run=str(metadata["run"]), step=int(metadata["step"]),
+                        episodes=int(metadata["episodes"]), score=None if score is None else float(score),
+                        sha256=str(metadata["sha256"]))
+        except (KeyError, TypeError, ValueError):
+            about = None
+        if about is None or not re.fullmatch(r"[0-9a-f]{64}", about.sha256) or not re.fullmatch(r"[\w-]+", about.uid):
+            raise FetchError("NAVRL did not publish it: the sha256, uid and step to verify it by are not with it; "
+                             "download it yourself and name the file")
+        return about
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A verified file. wandb_run: id of its W&B run, where W&B was asked; `about.uid` unless WANDB_RUN_ID chose one."""
+
+    path: Path
+    about: Published
+    wandb_run: str | None
+
+
+def is_reference(text: str) -> bool:
+    """Whether a tracker is meant, and no path."""
+    return text.partition(":")[0] in FORMS
+
+
+def fetch(reference: str, directory: Path, settings: Mapping[str, Any], *, with_best: bool = False) -> list[Fetched]:
+    """Download the checkpoint that `reference` names into `directory`, which is empty and the caller's to remove.
+
+    settings: values of the keys in SETTINGS. with_best: also, as second, the best checkpoint that the run had up to
+    there, where that is another one and the tracker has it. Raises FetchError for all that can be wrong: form, address,
+    server (none that answers within seconds, or nothing that comes for PATIENCE), name, contents, digest.
+    """
+    _parse(reference)
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PWD": os.getcwd()}
+    request = {"reference": reference, "settings": {key: settings.get(key) for key in SETTINGS}, "best": with_best}
+    with open(directory / LOG, "wb") as log:
+        client = subprocess.Popen([sys.executable, "-m", "navrl.tracking.fetch"], stdin=subprocess.PIPE, stdout=log,
+                                  stderr=log, cwd=directory, env=environment, start_new_session=True)
+    try:
+        client.stdin.write(json.dumps(request).encode() + b"\n")
+        client.stdin.flush()                      # kept open: its end tells the client that we are gone
+        _wait(client, directory / FILES)
+        answer = json.loads((directory / ANSWER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        answer = {"error": f"its client ended early{_last_line(directory / LOG)}"}
+    except TimeoutError:
+        answer = {"error": f"nothing came for {PATIENCE:.0f} s"}
+    finally:
+        _end(client)
+    try:
+        if "error" in answer:
+            raise FetchError(answer["error"])
+        return [_verified(directory / found["path"], found) for found in answer["found"]]
+    except FetchError as error:
+        raise FetchError(f"{reference}: {redact(str(error))}") from None
+
+
+def _parse(reference: str) -> tuple[str, dict[str, str | None]]:
+    """Kind (`wandb`, `model`, `run`) and parts of a reference. Raises FetchError."""
+    for kind, form in (("wandb", _WANDB), ("model", _MODEL), ("run", _RUN)):
+        match = form.fullmatch(reference)
+        if match and ".." not in (match.groupdict().get("path") or "").split("/"):
+            return kind, match.groupdict()
+    forms = FORMS.get(reference.partition(":")[0], ())
+    raise FetchError(f"{redact(reference)!r} names no checkpoint; write {' or '.join(forms)}")
+
+
+def _wait(client: subprocess.Popen, files: Path) -> None:
+    """Until the client ends. Raises TimeoutError when no byte has come for PATIENCE."""
+    size, moved = 0, time.monotonic()
+    while client.poll() is None:
+        now = sum(path.stat().st_size for path in files.rglob("*") if path.is_file()) if files.is_dir() else 0
+        if now != size:
+            size, moved = now, time.monotonic()
+        if time.monotonic() - moved > PATIENCE:
+            raise TimeoutError
+        time.sleep(0.05)
+
+
+def _end(client: subprocess.Popen) -> None:
+    try:
+        os.killpg(client.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    client.wait()
+    try:
+        client.stdin.close()
+    except OSError:                               # it ended before it read
+        pass
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f" ({_one_line(lines[-1])})" if lines else ""
+
+
+def _verified(path: Path, found: Mapping[str, Any]) -> Fetched:
+    about = Published.of(found["metadata"])
+    if sha256_of(path) != about.sha256:
+        raise FetchError(f"{path.name} is damaged: its SHA-256 is not the one that was published with it")
+    return Fetched(path, about, found.get("wandb_run"))
+
+
+# ------------------------------------------------------------------------------------------ the client's process
+
+Found = dict[str, Any]                # path (inside the directory), metadata; wandb_run
+
+
+def _from_wandb(parts: Mapping[str, Any], settings: Mapping[str, Any], with_best: bool) -> Iterator[Found]:
+    from navrl.tracking.probe import answers
+    from navrl.tracking.wandb import has_key, keep_directories_inside, server
+    if settings["privacy"] == "strict":
+        raise FetchError("privacy: strict asks no W&B server; name a file, a run directory or an MLflow store on this "
+                         "machine")
+    keep_directories_inside(Path.cwd())
+    os.environ.update(WANDB_SILENT="true", WANDB_ERROR_REPORTING="false")
+    proxy = settings["wandb_proxy"]
+    if proxy:
+        os.environ.update(dict.fromkeys(_PROXIES, proxy))
+    if not has_key():
+        raise FetchError("no key is configured; log in with `wandb login`")
+    if not answers(server(), proxy):
+        raise FetchError(f"{server()} does not answer")
+    try:
+        import wandb
+    except ImportError:
+        raise FetchError("wandb is not installed; `pip install wandb`") from None
+    api = wandb.Api({"entity": parts["entity"]}, timeout=15)
+    artifact = api.artifact("{entity}/{project}/{artifact}:{alias}".format(**parts))
+    found = _download_from_wandb(artifact)
+    try:
+        run = artifact.logged_by() if with_best else None
+    except ValueError:                            # deleted since
+        run = None
+    yield found | {"wandb_run": run.id if run else None}
+    if run is not None:
+        best = _best(artifact.metadata, ((each.metadata, each) for each in run.logged_artifacts()))
+        if best is not None:
+            yield _download_from_wandb(best)
+
+
+def _download_from_wandb(artifact: Any) -> Found:
+    file = _only(list(artifact.manifest.entries), f"version {artifact.version}")
+    folder = f"{FILES}/{artifact.version}"
+    artifact.download(root=folder, path_prefix=file, skip_cache=True)
+    return {"path": f"{folder}/{file}", "metadata": artifact.metadata}
+
+
+def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_best: bool) -> Iterator[Found]:
+    from navrl.tracking.mlflow import default_address, keep_to_itself, on_this_machine, usable_address
+    keep_to_itself()
+    told = settings["mlflow_tracking_uri"]
+    runs = Path(os.environ["PWD"], Path(settings["run_dir"]).expanduser())
+    uri = usable_address(told) if told else default_address(runs)
+    strict = settings["privacy"] == "strict"
+    if strict:                                    # a proxy is asked for loopback addresses too
+        for variable in [name for name in os.environ if name.lower().endswith("_proxy")]:
+            del os.environ[variable]
+        os.environ.pop("MLFLOW_REGISTRY_URI", None)
+        if not on_this_machine(uri):
+            raise FetchError(f"privacy: strict reads nothing from {redact(uri)}")
+    _require_store(uri)
+    try:
+        import mlflow
+    except ImportError:
+        raise FetchError("MLflow is not installed; `pip install mlflow==3.17.2`") from None
+    mlflow.set_tracking_uri(uri)
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    version = _model_version(client, **parts) if "name" in parts else None
+    run_id = parts["run"] if version is None else version.run_id
+    where = client.get_run(run_id).info.artifact_uri
+    if strict and not _artifacts_on_this_machine(where):
+        raise FetchError(f"privacy: strict reads nothing from {redact(where)}, where the store keeps its files")
+    versions = list(client.search_model_versions(f"run_id = '{run_id}'"))
+    if version is None:
+        file = _only(_files(client, run_id, parts["path"] or "checkpoints"), f"mlflow:runs:/{run_id}")
+        version = next((each for each in versions if each.source == f"runs:/{run_id}/{os.path.dirname(file)}"), None)
+        metadata = version.tags if version is not None else {}
+        yield _download_from_mlflow(client, run_id, file, metadata)
+    else:
+        metadata = version.tags
+        yield _download_version(client, version)
+    if with_best:
+        best = _best(metadata, ((each.tags, each) for each in versions))
+        if best is not None:
+            yield _download_version(client, best)
+
+
+def _require_store(uri: str) -> None:
+    """Raises FetchError where there is none: MLflow would make one."""
+    from navrl.tracking.probe import answers
+    if uri.startswith("http"):
+        if not answers(uri):
+            raise FetchError(f"{redact(uri)} does not answer")
+        return
+    hint = "name the store with --mlflow_tracking_uri or MLFLOW_TRACKING_URI"
+    if uri.startswith("sqlite") and not Path(uri.split("///", 1)[1]).is_file():
+        raise FetchError(f"there is no MLflow store {redact(uri)}; {hint}")
+    try:
+        import sqlalchemy
+    except ImportError:
+        raise FetchError("MLflow is not installed; `pip install mlflow==3.17.2`") from None
+    with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.pool.NullPool).connect() as connection:
+        if not sqlalchemy.inspect(connection).has_table("model_versions"):
+            raise FetchError(f"{redact(uri)} is no MLflow store; {hint}")
+
+
+def _artifacts_on_this_machine(uri: str) -> bool:
+    from navrl.tracking.mlflow import LOOPBACK
+    parts = urllib.parse.urlsplit(uri)
+    return parts.scheme in ("", "file", "mlflow-artifacts") and not parts.hostname or parts.hostname in LOOPBACK
+
+
+def _model_version(client: Any, name: str, alias: str | None, version: str | None) -> Any:
+    model = client.get_registered_model(name)
+    if alias is not None:
+        if alias not in model.aliases:
+            have = ", ".join(sorted(model.aliases)) or "none"
+            raise FetchError(f"{name} has no alias {alias!r}; it has {have}")
+        version = model.aliases[alias]
+    found = client.get_model_version(name, version)
+    if not (found.source or "").startswith(f"runs:/{found.run_id}/"):
+        raise FetchError(f"version {found.version} of {name} is no checkpoint of NAVRL; it comes from {found.source}")
+    return found
+
+
+def _download_version(client: Any, version: Any) -> Found:
+    folder = version.source.removeprefix(f"runs:/{version.run_id}/")
+    file = _only(_files(client, version.run_id, folder), f"version {version.version} of {version.name}")
+    return _download_from_mlflow(client, version.run_id, file, version.tags)
+
+
+def _download_from_mlflow(client: Any, run_id: str, file: str, metadata: Mapping[str, str]) -> Found:
+    Path(FILES).mkdir(exist_ok=True)
+    path = Path(client.download_artifacts(run_id, file, FILES))
+    return {"path": os.path.relpath(path), "metadata": dict(metadata)}
+
+
+def _files(client: Any, run_id: str, path: str) -> list[str]:
+    """Files at a path of a run's artifacts, in all directories below it."""
+    if path.endswith(".pt"):
+        parent = os.path.dirname(path) or None
+        return [item.path for item in client.list_artifacts(run_id, parent) if item.path == path]
+    found = []
+    for item in client.list_artifacts(run_id, path):
+        found += _files(client, run_id, item.path) if item.is_dir else [item.path]
+    return found
+
+
+def _only(files: list[str], place: str) -> str:
+    """The checkpoint among files. Raises FetchError where it is not exactly one."""
+    checkpoints = sorted(file for file in files if _CHECKPOINT.fullmatch(os.path.basename(file)))
+    if len(checkpoints) == 1:
+        return checkpoints[0]
+    if not checkpoints:
+        raise FetchError(f"{place} holds no checkpoint (checkpoint_ep*.pt)")
+    more = f" and {len(checkpoints) - MAX_LISTED} more" if len(checkpoints) > MAX_LISTED else ""
+    raise FetchError(f"{place} holds {len(checkpoints)} checkpoints; name one of them: "
+                     f"{', '.join(checkpoints[:MAX_LISTED])}{more}")
+
+
+def _best(own: Mapping[str, Any], others: Iterable[tuple[Mapping[str, Any], Any]]) -> Any:
+    """Of the checkpoints of one run (metadata, what to return) the first with the highest score up to the step of
+    `own`; None where that is `own` itself or nothing was scored."""
+    about, best, result = Published.of(own), None, None
+    for metadata, other in others:
+        try:
+            found = Published.of(metadata)
+        except FetchError:                        # something else that the run published
+            continue
+        if found.uid != about.uid or found.step > about.step or found.score is None or math.isnan(found.score):
+            continue
+        if best is None or (-found.score, found.step) < (-best.score, best.step):
+            best, result = found, other
+    return None if best is None or best.sha256 == about.sha256 else result
+
+
+def _one_line(error: BaseException | str) -> str:
+    """The cause in at most 300 characters (a database's own words, without SQLAlchemy's around them)."""
+    return " ".join(str(getattr(error, "orig", None) or error).split())[:300] or type(error).__name__
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()                              # returns when the process that asked is gone
+    shutil.rmtree(os.getcwd(), ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+def main() -> None:
+    """Read a request from stdin, fetch into the current directory, write the answer there."""
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    kind, parts = _parse(request["reference"])
+    client = _from_wandb if kind == "wandb" else _from_mlflow
+    try:
+        answer: dict[str, Any] = {"found": list(client(parts, request["settings"], request["best"]))}
+    except Exception as error:                    # clients raise many kinds; each means that it cannot be had
+        traceback.print_exc()
+        answer = {"error": _one_line(error)}
+    Path(ANSWER).write_text(json.dumps(answer), encoding="utf-8")
+    sys.stdout.flush()
+    os._exit(0)                                   # without waiting for what a client still has to say to its server
+
+
+if __name__ == "__main__":
+    main()
