@@ -74,6 +74,14 @@ class CheckpointStore:
             (self.directory / name).unlink(missing_ok=True)
         return path
 
+    def adopt(self, file: str, content: bytes, *, step: int, episodes: int, score: float | None, best: bool) -> None:
+        """Take in a checkpoint that was read elsewhere, as it is, as the newest. Raises OSError."""
+        with replacing(self.directory / file) as temporary:
+            temporary.write_bytes(content)
+        self.entries.append(Entry(file, step, episodes, score, hashlib.sha256(content).hexdigest()))
+        self.best = file if best else self.best
+        self._write_index(self.entries, self.best)
+
     def _beside(self, path: Path) -> list[Entry]:
         """The index as it now is. Where it named ``path``, which is to be replaced, it names a copy of it.
 

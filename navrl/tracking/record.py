@@ -30,6 +30,7 @@ from navrl.files import settle_names, sweep, write_text
 from navrl.tracking.convert import from_json, json_ready, plain, scalars
 
 METRICS, EVENTS, SUMMARY, LOCK = "metrics.jsonl", "tracking/events.jsonl", "summary.json", ".lock"
+ELSEWHERE = "elsewhere"               # event: what came before is not in this record (`begin_elsewhere`)
 RESERVED = ("step", "time")
 BUFFER_BYTES = 64 * 2**20             # rows kept in memory while the disk takes none
 LOCK_PATIENCE = 1.0                   # seconds; `is_alive` of another process holds the lock for microseconds
@@ -295,6 +296,18 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 # ---------------------------------------------------------------------------------------------- the record
+
+def begin_elsewhere(run_dir: Path, *, uid: str, suffix: str, elapsed: float, step: int, source: str) -> None:
+    """Make the journal of a run whose earlier directory is gone, so that the next attempt is this run's next.
+
+    elapsed: seconds that it trained there; step: environment steps up to which it is `source` that has the run.
+    """
+    first = {"wall": round(time.time() - elapsed, 3), "attempt": 1}
+    events = [{"event": "attempt", **first, "uid": uid, "suffix": suffix, "base": 0.0},
+              {"event": ELSEWHERE, **first, "step": step, "source": source}]
+    (run_dir / EVENTS).parent.mkdir(exist_ok=True)
+    write_text(run_dir / EVENTS, _as_lines(events))
+
 
 class LocalRecord:
     """The open record of one run, written by one process. Make it with `create` or `open`."""
