@@ -3,8 +3,17 @@
 # JOBS (default: one a core) run at a time; the log of seed N goes to $LOGS/TIME-PID-seedN.log (default: runs/logs),
 # where TIME-PID is that of this call: two calls never share a log.
 set -euo pipefail
-if [ $# -lt 2 ] || ! [[ $1 =~ ^[0-9]+$ && $2 =~ ^[0-9]+$ ]] || [ "$1" -gt "$2" ]; then
-    echo "usage: scripts/run_seeds.sh FIRST LAST [--key value ...]" >&2
+usage="usage: scripts/run_seeds.sh FIRST LAST [--key value ...]"
+for argument in "$@"; do
+    if [[ $argument == --help || $argument == -h ]]; then
+        echo "$usage"
+        sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"
+        echo "The keys are those of main.py: python main.py --help"
+        exit 0
+    fi
+done
+if [ $# -lt 2 ] || ! [[ $1 =~ ^[0-9]{1,18}$ && $2 =~ ^[0-9]{1,18}$ ]] || [ "$1" -gt "$2" ]; then
+    echo "$usage; FIRST and LAST are whole numbers, FIRST not above LAST" >&2
     exit 2
 fi
 first=$1 last=$2

@@ -106,3 +106,10 @@ def test_wrong_settings_are_said_once_and_nothing_is_written(
     done = run_seeds(project, "1", "3", *argv, JOBS=jobs)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") <= 2, done.stderr
     assert not (project / "runs").exists()
+
+
+@pytest.mark.parametrize("argv", [("--help",), ("-h",), ("1", "2", "--lr", "1", "--help")])
+def test_help_is_its_own_and_starts_nothing(argv: tuple[str, ...], project: Path) -> None:
+    done = run_seeds(project, *argv)
+    assert (done.returncode, done.stderr) == (0, "") and not (project / "runs").exists()
+    assert done.stdout.startswith("usage: scripts/run_seeds.sh FIRST LAST") and "JOBS" in done.stdout

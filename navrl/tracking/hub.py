@@ -209,7 +209,7 @@ class TrackerHub:
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(info),
                     start_new_session=True)
         except OSError as error:
-            self.say(f"{name}: cannot be started ({error}); publish later with: {self._sync_command(name)}")
+            self.say(f"{name}: cannot be started ({error}){self._later(name, 'publish later with')}")
 
     @staticmethod
     def _environment(info: RunInfo) -> dict[str, str]:
@@ -292,12 +292,15 @@ class TrackerHub:
         if has["state"] == "finished" and has["owed"] == 0:
             return f"{name}: all {total} rows" + (f", {has['url']}" if has.get("url") else "")
         if has["state"] == "local":
-            return f"{name}: all {has['rows']} rows are kept offline; publish with: {self._sync_command(name)}"
+            return f"{name}: all {has['rows']} rows are kept offline{self._later(name, 'publish with')}"
         why = f" ({has['error']})" if has.get("error") else ""
-        return f"{name}: {has['rows']} of {total} rows{why}; publish the rest with: {self._sync_command(name)}"
+        return f"{name}: {has['rows']} of {total} rows{why}{self._later(name, 'publish the rest with')}"
 
-    def _sync_command(self, name: str) -> str:
-        return f"python scripts/sync.py {self.record.run_dir} --to {name}"
+    def _later(self, name: str, words: str) -> str:
+        """How to publish later what is kept here; nothing where nothing is to leave this machine."""
+        if self._info.settings.get("privacy") == "strict":
+            return " (privacy: strict)"
+        return f"; {words}: python scripts/sync.py {self.record.run_dir} --to {name}"
 
     @contextmanager
     def _timed(self) -> Any:

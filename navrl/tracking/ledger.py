@@ -14,7 +14,7 @@ from navrl.files import write_text
 from navrl.redaction import redact
 from navrl.tracking.record import write_json
 
-COUNTED = ("row", "media", "table", "trace")      # items that `Tracker.start` counts
+COUNTED = ("row", "rest", "media", "table", "trace")          # items that `Tracker.start` counts
 
 
 class Ledger:

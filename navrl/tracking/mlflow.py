@@ -198,7 +198,7 @@ class MlflowTracker(Tracker):
 
     def log_row(self, step: int, wall: float, metrics: Mapping[str, int | float]) -> None:
         self._last_wall = wall
-        if step in self._held:
+        if step in self._held and "time" in metrics:      # without it: what a resume added to a row
             return
         values = {_key(name): self._finite(_key(name), value, step) for name, value in metrics.items()}
         if "time" in values:
@@ -308,11 +308,11 @@ class MlflowTracker(Tracker):
         if status == "running":                   # published while it goes on
             return
         ended = self._ended()
-        for part in ("final", "best"):
-            values = flat(summary.get(part))
-            step = values.pop("step", 0)
-            self._add({_key(f"{part}/{name}"): self._finite(_key(f"{part}/{name}"), value, step)
-                       for name, value in values.items() if isinstance(value, (int, float))}, step, ended or 0)
+        for part, section in (("final", "final"), ("best", "final_best")):      # the page's charts begin with eval/
+            values = {f"{section}/{name}": value for name, value in flat(summary.get(part)).items()}
+            step = values.pop(f"{section}/step", 0)
+            self._add({_key(name): self._finite(_key(name), value, step) for name, value in values.items()
+                       if isinstance(value, (int, float))}, step, ended or 0)
         self.flush()
         for name, value in (("status", status), ("exit_code", exit_code)):
             self._patiently(self._client.set_tag, self._run_id, name, value)

@@ -24,7 +24,9 @@ from navrl.files import sha256_of
 from navrl.redaction import HIDDEN, filter_texts, hide_matches, in_all, redact, redact_all
 from navrl.tracking.convert import from_json
 from navrl.tracking.ledger import COUNTED, Ledger
-from navrl.tracking.record import EVENTS, METRICS, RecordError, RunLock, RunLocked, read_summary, write_json
+from navrl.tracking.record import (
+    EVENTS, METRICS, RecordError, RunLock, RunLocked, parse_lines, read_summary, write_json,
+)  # fmt: skip
 from navrl.tracking.registry import TRACKERS, tracker_class
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
 
@@ -64,6 +66,7 @@ class Source:
         self.finish: dict[str, Any] | None = None
         self.rows = 0
         self._tails = {name: _Tail(run_dir / name) for name in (EVENTS, METRICS)}
+        self._cut = _names_cut(run_dir)
         self._clocks: list[tuple[float, float]] = []          # (base seconds of training, wall time) of each attempt
 
     @property
@@ -77,14 +80,18 @@ class Source:
             self._take_event(event)
         rows, anew = self._tails[METRICS].read()
         if anew:
-            self.rows = 0
+            self.rows, self._cut = 0, _names_cut(self.run_dir)
             self.pending = {key: item for key, item in self.pending.items() if item.kind != "row"}
         for row in rows:
             self.rows += 1
             step = row.pop("step")
             seconds = row.pop("time", 0.0)
-            self._offer(Item("row", f"row {step}", step, self._wall(seconds),
-                             {"time": seconds, **{name: from_json(value) for name, value in row.items()}}))
+            values = {name: from_json(value) for name, value in row.items()}
+            earlier = self._cut.get(step, values.keys())
+            first = {name: value for name, value in values.items() if name in earlier}
+            self._offer(Item("row", f"row {step}", step, self._wall(seconds), {"time": seconds, **first}))
+            if rest := {name: value for name, value in values.items() if name not in earlier}:
+                self._offer(Item("row", f"rest {step}", step, self._wall(seconds), rest))
 
     def _take_event(self, event: dict[str, Any]) -> None:
         kind, step = event.get("event"), event.get("step")
@@ -119,6 +126,23 @@ class Source:
         self.sent.update(keys)
         for key in keys:
             self.pending.pop(key, None)
+
+
+def _names_cut(run_dir: Path) -> dict[int, set[str]]:
+    """step -> names in the first version of a row that resumes have cut.
+
+    A row that was cut has perhaps been sent, and has perhaps more names now: a stop amid an evaluation leaves the
+    evaluation to the resume. So such a row is always sent in two parts, what it had first and the rest, each once.
+    """
+    names: dict[int, set[str]] = {}
+    for path in sorted(run_dir.glob("metrics.cut-*.jsonl"), key=lambda path: (len(path.name), path.name)):
+        try:
+            rows, _ = parse_lines(path.read_bytes(), str(path))
+        except (OSError, RecordError):
+            continue
+        for row in rows:
+            names.setdefault(row.get("step"), set(row))
+    return names
 
 
 class _Tail:
