@@ -1,0 +1,569 @@
+"""Every fault that a tracker can have, met by real training runs: what is lost, and what it costs.
+
+    python benchmarks/tracker_faults.py                          # the whole table, into docs/tracker_faults.md
+    python benchmarks/tracker_faults.py --only killed/mlflow     # the cells whose `fault/place` holds this, printed
+
+Each cell is a `python main.py` of 60 iterations with one tracker, a fault, and then `scripts/sync.py`. Servers are
+real (`mlflow server`, PostgreSQL) or the stand-in W&B server of the tests, behind a gate that fails as it is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import read_back
+from gate import Gate
+from mlflow_tools import Postgres, Server, empty_store
+from read_back import ROOT, Points, compare, is_clock
+from tracking_run import environment, processes_with, sync
+from wandb_stand_in import KEY, StandIn
+
+from navrl.tracking.ledger import read_ledger
+from navrl.tracking.record import read_rows, read_summary
+
+PATIENCE = 5.0  # tracker_timeout of these runs, seconds
+AWHILE = 2.0  # how long a fault in the middle lasts, seconds
+TRAINING = (
+    "--num_envs", "16", "--total_env_steps", "24000", "--hidden_size", "16", "--mini_batch_size", "100",
+    "--ppo_epoch", "2", "--eval_interval", "10", "--eval_episodes", "8", "--final_eval_episodes", "4",
+    "--log_eval_episodes", "1", "--checkpoint_interval", "5", "--keep_artifacts", "all", "--num_workers", "0",
+    "--group", "faults", "--tracker_timeout", str(PATIENCE),
+)  # fmt: skip
+HEAD = "| fault | tracker | training finished | rows lost locally | rows owed at the end | rows lost after sync | " \
+       "extra wall time, s |"
+
+
+# ---------------------------------------------------------------------------------------------- places to publish to
+
+
+class Place:
+    """A tracker, and where it publishes to: `variables` for a run, `healthy` for the sync that follows."""
+
+    name, tracker, title = "", "", ""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.variables: dict[str, str] = {}
+
+    @property
+    def healthy(self) -> dict[str, str]:
+        return self.variables
+
+    def held(self, run_dir: Path) -> Points:
+        raise NotImplementedError
+
+    def prepare(self, root: Path) -> None:
+        """Before a run under `root`."""
+
+    def stop(self) -> None:
+        """The server goes away."""
+
+    def start(self) -> None:
+        """It comes back, with all that it had."""
+
+    def close(self) -> None:
+        """The end of this place."""
+
+
+class WandbPlace(Place):
+    name, tracker, title = "wandb", "wandb", "W&B (stand-in server)"
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
+        self.server = StandIn()
+        self.gate = Gate(self.server.port)
+        self.variables = {"WANDB_BASE_URL": self.gate.url, "WANDB_API_KEY": KEY}
+        self.stop, self.start = lambda: self.gate.set("closed"), lambda: self.gate.set("open")
+
+    def held(self, run_dir: Path) -> Points:
+        return read_back.from_wandb_server(self.server, run_dir)
+
+    def close(self) -> None:
+        self.gate.close()
+        self.server.close()
+
+
+class MlflowServerPlace(Place):
+    name, tracker, title = "mlflow-server", "mlflow", "MLflow (its server, SQLite)"
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
+        self.server = Server(base / "server", empty_store(base / "server.db"))
+        self.gate = Gate(self.server.port)
+        self.variables = {"MLFLOW_TRACKING_URI": self.gate.url}
+        self.stop, self.start, self.close = self.server.kill, self.server.start, self.server.kill
+
+    def held(self, run_dir: Path) -> Points:
+        return read_back.from_mlflow(self.server.url, run_dir)
+
+
+class MlflowPostgresPlace(Place):
+    name, tracker, title = "mlflow-postgres", "mlflow", "MLflow (PostgreSQL)"
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
+        self.server = Postgres()
+        self.variables = {"MLFLOW_TRACKING_URI": self.server.url}
+        read_back.mlflow_tools.client(self.server.url).search_experiments()  # makes the tables, seconds of work
+        self.stop, self.start = lambda: self.server._do("stop"), lambda: self.server._do("start")
+        self.close = self.server.close
+
+    def held(self, run_dir: Path) -> Points:
+        return read_back.from_mlflow(self.server.url, run_dir)
+
+
+class MlflowFilePlace(Place):
+    name, tracker, title = "mlflow-file", "mlflow", "MLflow (SQLite file)"
+
+    def prepare(self, root: Path) -> None:
+        empty_store(root / "mlflow.db")
+
+    def held(self, run_dir: Path) -> Points:
+        return read_back.from_mlflow(f"sqlite:///{run_dir.parents[2] / 'mlflow.db'}", run_dir)
+
+
+class SwanlabPlace(Place):
+    """Its server is nobody's but its maker's: the faults are met online, and what is kept is what is offline then."""
+
+    name, tracker, title = "swanlab", "swanlab", "SwanLab (offline)"
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
+        self.gate = Gate(1)
+        self.close = self.gate.close
+
+    def online(self) -> dict[str, str]:
+        return {"SWANLAB_MODE": "online", "SWANLAB_API_KEY": "k" * 21, "SWANLAB_API_HOST": self.gate.url}
+
+    def held(self, run_dir: Path) -> Points:
+        return read_back.from_swanlab(run_dir)
+
+
+class TensorboardPlace(Place):
+    name, tracker, title = "tensorboard", "tensorboard", "TensorBoard"
+
+    def held(self, run_dir: Path) -> Points:
+        return read_back.from_tensorboard(run_dir)
+
+
+SERVERS = (WandbPlace, MlflowServerPlace, MlflowPostgresPlace)
+FILES = (MlflowFilePlace, SwanlabPlace, TensorboardPlace)
+
+
+# ---------------------------------------------------------------------------------------------- one cell
+
+
+class Cell:
+    """One run with one tracker and one fault."""
+
+    def __init__(self, place: Place, directory: Path) -> None:
+        self.place, self.directory = place, directory
+        self.root, self.home = directory / "runs", directory / "home"
+        self.flags: list[str] = []
+        self.variables: dict[str, str] = dict(place.variables)
+        self.wall, self.code = 0.0, -1  # seconds without those for which training was held
+        self.resumed = False
+        self.process: subprocess.Popen | None = None
+        self._began = 0.0
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / "NAVRL" / "faults" / "run"
+
+    @property
+    def ledger(self) -> dict:
+        return read_ledger(self.run_dir / "tracking" / self.place.tracker)
+
+    def begin(self, *arguments: str) -> None:
+        """Start `python main.py`."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.place.prepare(self.root)
+        loggers = ["--no_log_wandb", "--logger", "console", *filter(None, [self.place.tracker])]
+        where = ["--experiment_name", "run", "--run_dir", str(self.root)]
+        argv = arguments or (*TRAINING, *where, *loggers, *self.flags)
+        self._began = time.monotonic()
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "main.py"), *argv], env=environment(self.home, **self.variables), cwd=ROOT,
+            stdin=subprocess.DEVNULL, stdout=open(self.directory / "out.txt", "ab"), stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def amid(self, rows: int = 17, held: int = 10) -> None:
+        """Wait for `rows` rows, hold training until the tracker has `held` of them, and let it go on.
+
+        So a fault that follows meets both at work, however slow this machine is at the moment.
+        """
+        self.until(lambda: len(read_rows(self.run_dir)) >= rows)
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            self.until(lambda: self.ledger.get("rows", 0) >= held and self.ledger.get("state") == "publishing")
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+            self.wall -= time.monotonic() - began
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            if time.monotonic() > deadline:
+                raise Late(f"nothing happened for 120 s:\n{self.said()}")
+            if self.process.poll() is not None:
+                raise Late(f"training had ended before the fault began:\n{self.said()}")
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """Wait for the end of training."""
+        self.code = self.process.wait(timeout=200)
+        self.wall += time.monotonic() - self._began
+
+    def run(self) -> None:
+        self.begin()
+        self.end()
+
+    def said(self) -> str:
+        return (self.directory / "out.txt").read_text(errors="replace")[-2000:]
+
+
+class Late(Exception):
+    """The fault could not be set in time."""
+
+
+# ---------------------------------------------------------------------------------------------- the faults
+
+
+def from_the_start(mode: str) -> Callable[[Cell], None]:
+    def fault(cell: Cell) -> None:
+        place = cell.place
+        if isinstance(place, SwanlabPlace):
+            cell.variables |= place.online()
+        if isinstance(place, MlflowPostgresPlace):
+            with _in_place_of_postgres(place, mode):
+                cell.run()
+        else:
+            place.gate.set(mode)
+            try:
+                cell.run()
+            finally:
+                place.gate.set("open")
+
+    return fault
+
+
+@contextlib.contextmanager
+def _in_place_of_postgres(place: MlflowPostgresPlace, mode: str) -> Iterator[None]:
+    """PostgreSQL is down; with `hang` somebody who never answers has its port."""
+    place.stop()
+    gate = Gate(1, port=place.server.port) if mode == "hang" else None
+    if gate:
+        gate.set(mode)
+    try:
+        yield
+    finally:
+        if gate:
+            gate.close()
+        place.start()
+
+
+def in_the_middle(mode: str) -> Callable[[Cell], None]:
+    def fault(cell: Cell) -> None:
+        cell.begin()
+        cell.amid()
+        cell.place.gate.set(mode)
+        try:
+            time.sleep(AWHILE)
+        finally:
+            cell.place.gate.set("open")
+        cell.end()
+
+    return fault
+
+
+def server_restarts(cell: Cell) -> None:
+    if isinstance(cell.place, MlflowServerPlace):
+        cell.variables = {"MLFLOW_TRACKING_URI": cell.place.server.url}  # no gate, which would answer for it
+    cell.begin()
+    cell.amid()
+    cell.place.stop()
+    try:
+        time.sleep(AWHILE)
+    finally:
+        cell.place.start()
+    cell.end()
+
+
+def no_key(cell: Cell) -> None:
+    if isinstance(cell.place, SwanlabPlace):
+        cell.variables = {"SWANLAB_MODE": "online"}
+    else:
+        cell.variables.pop("WANDB_API_KEY")
+        cell.flags = ["--wandb_mode", "online"]
+    cell.run()
+
+
+def tracker_killed(cell: Cell) -> None:
+    cell.begin()
+    cell.amid()
+    os.killpg(cell.ledger["pid"], signal.SIGKILL)
+    cell.end()
+
+
+def training_killed(cell: Cell) -> None:
+    cell.begin()
+    cell.amid()  # the last checkpoint is of the 15th iteration, what follows it is cut
+    cell.process.send_signal(signal.SIGKILL)
+    cell.end()
+    cell.begin("--resume", str(cell.run_dir))
+    cell.end()
+    cell.resumed = True
+
+
+def everything_killed(cell: Cell) -> None:
+    cell.begin()
+    cell.amid()
+    os.killpg(cell.ledger["pid"], signal.SIGKILL)
+    cell.process.send_signal(signal.SIGKILL)
+    cell.end()
+    cell.begin("--resume", str(cell.run_dir))
+    cell.end()
+    cell.resumed = True
+
+
+def disk_full(cell: Cell) -> None:
+    """All of a run is on a disk of 64 MB, which somebody fills for a while."""
+    cell.root.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(cell.root)], capture_output=True)
+    if mounted.returncode:
+        raise Late("a small disk cannot be mounted here (root only)")
+    cell.begin()
+    cell.amid()
+    filler = cell.root / "filler"
+    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    time.sleep(AWHILE)
+    filler.unlink()
+    cell.end()
+
+
+def not_writable(cell: Cell) -> None:
+    """A file stands where the tracker's directory would be, for as long as the run lasts."""
+    file = cell.directory / "file"
+    file.write_text("no directory\n")
+    if isinstance(cell.place, TensorboardPlace):
+        cell.begin()
+        cell.until((cell.run_dir / "tracking" / "tensorboard").is_dir)
+        obstacle = cell.run_dir / "tracking" / "tensorboard" / "events"
+        obstacle.write_text("no directory\n")
+        cell.end()
+        obstacle.unlink()
+        return
+    if isinstance(cell.place, MlflowFilePlace):
+        cell.flags = ["--mlflow_tracking_uri", f"sqlite:///{file}/mlflow.db"]
+    else:
+        cell.variables |= {"WANDB_DIR": f"{file}/wandb", "SWANLAB_LOG_DIR": f"{file}/swanlab"}
+    cell.run()
+
+
+def not_installed(cell: Cell) -> None:
+    hidden = cell.directory / "hidden" / cell.place.tracker
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('not installed')\n")
+    cell.variables["PYTHONPATH"] = str(hidden.parent)
+    cell.run()
+
+
+ALL = (*SERVERS, *FILES)
+HTTP = (WandbPlace, MlflowServerPlace)
+OWN_FILES = (WandbPlace, *FILES)
+FAULTS: dict[str, tuple[str, Callable[[Cell], None], tuple[type[Place], ...]]] = {
+    "refused": ("server refuses at start", from_the_start("closed"), (*SERVERS, SwanlabPlace)),
+    "hangs-at-start": ("server accepts and never answers", from_the_start("hang"), (*SERVERS, SwanlabPlace)),
+    "slow": ("server takes 0.3 s more for each request", from_the_start("slow:0.3"), HTTP),
+    "401": ("server answers 401", from_the_start("401"), HTTP),
+    "no-key": ("no key", no_key, (WandbPlace, SwanlabPlace)),
+    "500": (f"server answers 500 for {AWHILE:.0f} s amid the run", in_the_middle("500"), HTTP),
+    "hangs-amid": (f"server hangs for {AWHILE:.0f} s amid the run", in_the_middle("hang"), HTTP),
+    "restarted": (f"server is killed amid the run and back {AWHILE:.0f} s later", server_restarts, SERVERS),
+    "tracker-killed": ("tracker's process killed with -9", tracker_killed, ALL),
+    "training-killed": ("training killed with -9, then resumed", training_killed, ALL),
+    "both-killed": ("both killed with -9, then resumed", everything_killed, ALL),
+    "disk-full": (f"disk full for {AWHILE:.0f} s amid the run", disk_full, OWN_FILES),
+    "not-writable": ("tracker's directory cannot be made", not_writable, OWN_FILES),
+    "not-installed": ("package not installed", not_installed, OWN_FILES),
+}
+
+
+# ---------------------------------------------------------------------------------------------- measuring
+
+
+@dataclass
+class Outcome:
+    fault: str
+    place: str
+    finished: bool
+    lost_locally: int
+    owed: int
+    lost: int
+    wall: float
+    why: str = ""
+    home: int = 0
+    left: int = 0
+
+    @property
+    def good(self) -> bool:
+        return self.finished and not (self.lost_locally or self.lost or self.why or self.home or self.left)
+
+
+def measure(key: str, place: Place, directory: Path, reference: list[dict]) -> Outcome:
+    """Run one cell. reference: rows of the same training without a tracker."""
+    title, fault, _ = FAULTS[key]
+    directory.mkdir(parents=True)
+    cell = Cell(place, directory)
+    try:
+        fault(cell)
+        record, summary = read_rows(cell.run_dir), read_summary(cell.run_dir)
+        found = Outcome(
+            title, place.title, cell.code == 0 and summary["status"] == "finished", lost_rows(record, reference),
+            summary.get("trackers", {}).get(place.tracker, {}).get("owed", len(record)), -1, cell.wall,
+        )  # fmt: skip
+        if not found.finished:
+            found.why = f"exit code {cell.code}, {summary.get('status')}: {cell.said()}"
+        done = sync(environment(cell.home, **place.healthy), cell.run_dir, to=place.tracker, timeout=150)
+        try:
+            difference = compare(place.held(cell.run_dir), record, place.tracker, clock=not cell.resumed)
+            found.lost = difference.lost
+            found.why += difference.first
+        except Exception as error:
+            found.lost, found.why = len(record), f"{type(error).__name__}: {error}"
+        if done.returncode or found.lost:
+            found.why += f" sync: {done.returncode} {done.stdout[-600:]} {done.stderr[-600:]} {cell.said()}"
+        found.home = sum(1 for _ in cell.home.rglob("*"))
+        found.left = len(processes_with(str(directory)))
+        if found.home or found.left:
+            found.why += f" left behind: {list(cell.home.rglob('*'))[:5]} {processes_with(str(directory))}"
+        return found
+    except Exception as error:
+        if cell.process is not None and cell.process.poll() is None:
+            cell.process.kill()
+        return Outcome(title, place.title, False, -1, -1, -1, cell.wall, f"{type(error).__name__}: {error}")
+    finally:
+        if os.path.ismount(cell.root):
+            subprocess.run(["umount", "-l", str(cell.root)], check=False)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def lost_rows(record: list[dict], reference: list[dict]) -> int:
+    """Rows that are missing or, clocks apart, have another value than those of the run without a tracker."""
+
+    def plain(row: dict) -> dict:
+        return {name: value for name, value in row.items() if not is_clock(name)}
+
+    have = {row["step"]: plain(row) for row in record}
+    return sum(have.get(row["step"]) != plain(row) for row in reference)
+
+
+def measure_place(make: type[Place], keys: list[str], base: Path, reference: list[dict], plain: float
+                  ) -> list[tuple[str, Outcome]]:  # fmt: skip
+    place, found = make(base / make.name), []
+    try:
+        for key in keys:
+            outcome = measure(key, place, base / make.name / key, reference)
+            found.append((key, outcome))
+            print(f"{'good' if outcome.good else 'BAD '} {key}/{make.name}: lost {outcome.lost_locally} locally, "
+                  f"{outcome.lost} after sync, {outcome.owed} owed at the end, {outcome.wall - plain:+.1f} s"
+                  + (f"\n     {outcome.why}" if outcome.why else ""), flush=True)  # fmt: skip
+    finally:
+        place.close()
+    return found
+
+
+def without_tracker(base: Path, jobs: int) -> tuple[list[dict], float]:
+    """Rows and wall time of the same training with the local record alone."""
+
+    def one(number: int) -> tuple[list[dict], float]:
+        cell = Cell(Place(base), base / f"plain{number}")
+        cell.directory.mkdir(parents=True)
+        cell.run()
+        assert cell.code == 0, cell.said()
+        return read_rows(cell.run_dir), cell.wall
+
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = list(pool.map(one, range(jobs)))
+    return runs[0][0], statistics.median(wall for _, wall in runs)
+
+
+def report(outcomes: list[Outcome], rows: int, plain: float, seconds: float) -> str:
+    packages = ", ".join(f"{name} {version(name)}" for name in ("wandb", "mlflow", "swanlab", "tensorboard", "torch"))
+    lines = [
+        "# What faults of trackers do to a run", "",
+        f"Made by `python benchmarks/tracker_faults.py` on {date.today()} in {seconds / 60:.0f} minutes; "
+        f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, {packages}.", "",
+        f"Every cell is a real training (`python main.py`, {rows} rows) with one tracker and one fault, then "
+        "`scripts/sync.py` once the fault is gone. *Lost locally*: rows that differ from those of the same training "
+        "without a tracker, `time` and `perf/` apart. *Owed at the end*: rows that the run itself says the tracker does "
+        "not have when training ends; offline trackers owe all. *Lost after sync*: rows of `metrics.jsonl` of which the "
+        "tracker's own reader finds a value missing, different or twice (in resumed runs `time` and `perf/` apart: a "
+        f"step that was published before the kill stays as it was). *Extra wall time*: against {plain:.1f} s without a "
+        f"tracker, two runs at a time; `tracker_timeout` is {PATIENCE:.0f} s.", "",
+        HEAD, "|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    for outcome in outcomes:
+        cells = [outcome.fault, outcome.place, "yes" if outcome.finished else "NO", outcome.lost_locally, outcome.owed,
+                 outcome.lost, f"{outcome.wall - plain:.1f}"]  # fmt: skip
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    home, left = sum(outcome.home for outcome in outcomes), sum(outcome.left for outcome in outcomes)
+    lines += ["", f"{len(outcomes)} cells. Files that they left in the home directory: {home}; processes left: {left}."]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cells whose `fault/place` holds this text; nothing is written")
+    parser.add_argument("--list", action="store_true", help="name the cells and end")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "tracker_faults.md")
+    options = parser.parse_args()
+    plan = {make: [key for key, (_, _, places) in FAULTS.items() if make in places and
+                   options.only in f"{key}/{make.name}"] for make in ALL}  # fmt: skip
+    plan = {make: keys for make, keys in plan.items() if keys}
+    if options.list or not plan:
+        print("\n".join(f"{key}/{make.name}" for make, keys in plan.items() for key in keys) or "no such cell")
+        return 0 if plan else 2
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="navrl-faults-") as directory:
+        base = Path(directory)
+        reference, plain = without_tracker(base, options.jobs)
+        print(f"without a tracker: {len(reference)} rows, {plain:.1f} s", flush=True)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            order = sorted(plan, key=lambda make: -len(plan[make]))
+            tables = pool.map(lambda make: measure_place(make, plan[make], base, reference, plain), order)
+            found = [pair for table in tables for pair in table]
+    outcomes = [outcome for _, outcome in sorted(found, key=lambda pair: list(FAULTS).index(pair[0]))]
+    text = report(outcomes, len(reference), plain, time.monotonic() - began)
+    if options.only:
+        print(text)
+    else:
+        options.out.parent.mkdir(exist_ok=True)
+        options.out.write_text(text, encoding="utf-8")
+        print(f"{options.out}: {len(outcomes)} cells, {sum(not outcome.good for outcome in outcomes)} bad")
+    return 0 if all(outcome.good for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
