@@ -48,6 +48,7 @@ class CheckpointStore:
         self.directory, self.keep_all = directory, keep_all
         self.entries: list[Entry] = []  # oldest first
         self.best: str | None = None
+        self.dropped: list[str] = []  # files to remove once the index is written; a kill may come between
         self._read_index()
 
     def save(self, state: dict[str, Any], *, step: int, episodes: int, score: float | None, best: bool) -> Path:
@@ -68,10 +69,10 @@ class CheckpointStore:
         entries = [e for e in self.entries if e.step != step] + [entry]
         kept = {e.file for e in (entries if self.keep_all else entries[-2:])} | {best_file}
         entries = [e for e in entries if e.file in kept]
+        self.dropped = sorted({e.file for e in present} - kept)
         self._write_index(entries, best_file)
         self.entries, self.best = entries, best_file
-        for name in {e.file for e in present} - kept:
-            (self.directory / name).unlink(missing_ok=True)
+        self._remove_dropped()
         return path
 
     def adopt(self, file: str, content: bytes, *, step: int, episodes: int, score: float | None, best: bool) -> None:
@@ -121,14 +122,20 @@ class CheckpointStore:
         if self.best not in {entry.file for entry in self.entries}:
             self.best = None
         self._write_index(self.entries, self.best)
+        self._remove_dropped()
+
+    def _remove_dropped(self) -> None:
+        copies = {path.name for path in self.directory.glob("checkpoint_ep*_before.pt")}
+        for name in copies.union(self.dropped) - {entry.file for entry in self.entries}:
+            (self.directory / name).unlink(missing_ok=True)
 
     def _read_index(self) -> None:
         try:
             index = json.loads((self.directory / INDEX).read_text(encoding="utf-8"))
             self.entries = [Entry(**entry) for entry in index["checkpoints"]]
-            self.best = index["best"]
-            for name in (self.best, *(entry.file for entry in self.entries)):
-                if name is not None and (Path(name).name != name or name == ".."):
+            self.best, self.dropped = index["best"], index.get("dropped", [])
+            for name in (self.best, *self.dropped, *(entry.file for entry in self.entries)):
+                if name is not None and (Path(name).name != name or name in ("", "..")):
                     raise ValueError(f"{name!r} is no file name")
         except FileNotFoundError:
             return
@@ -136,7 +143,7 @@ class CheckpointStore:
             raise CheckpointError(f"{self.directory / INDEX}: damaged ({error})") from None
 
     def _write_index(self, entries: list[Entry], best: str | None) -> None:
-        index = {"best": best, "checkpoints": [asdict(entry) for entry in entries]}
+        index = {"best": best, "dropped": self.dropped, "checkpoints": [asdict(entry) for entry in entries]}
         write_text(self.directory / INDEX, json.dumps(index, indent=1) + "\n")
 
 

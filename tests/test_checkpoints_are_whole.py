@@ -130,9 +130,13 @@ def die_in_a_save(directory: Path, at: int, number: int) -> bool:
 
 @pytest.mark.parametrize("at", range(1, 9))
 def test_killed_at_each_point_of_a_save_the_store_is_the_old_or_the_new_one(at: int, tmp_path: Path) -> None:
+    save(CheckpointStore(tmp_path), 0)
     save(CheckpointStore(tmp_path), 1, best=True)
     assert die_in_a_save(tmp_path, at, 2) == (at <= 7), "a save has seven points to die at"
     store = CheckpointStore(tmp_path)
+    store.forget_after(200)  # a resume removes what the index no longer names
+    left = {path.name for path in tmp_path.glob("*.pt")}
+    assert left == {entry.file for entry in store.entries} | ({"checkpoint_ep2.pt"} if 4 <= at <= 6 else set())
     found, path, problems = store.newest()
     assert problems == []
     assert value(path) == (1 if at <= 6 else 2) == float(found["runner"]["weights"][0])
@@ -148,7 +152,9 @@ def test_killed_at_each_point_of_a_second_save_of_one_step_a_checkpoint_stays_us
     assert die_in_a_save(tmp_path, at, 1) == (at <= 13), "a second save has thirteen points to die at"
     store = CheckpointStore(tmp_path)
     assert store.newest()[2] == [] and [entry.step for entry in store.entries] == [100]
+    store.forget_after(100)  # a resume
     save(store, 1, best=True)
+    assert [path.name for path in tmp_path.glob("*.pt")] == ["checkpoint_ep1.pt"]
     (entry,) = CheckpointStore(tmp_path).entries
     assert entry.file == "checkpoint_ep1.pt" and entry.score == -1.0 and value(store.path("best")) == 1
 

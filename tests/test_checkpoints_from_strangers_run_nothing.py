@@ -129,11 +129,14 @@ def test_a_damaged_index_is_one_clear_line(text: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("file", ["../../outside.pt", "/etc/passwd", "a/b.pt", ".."])
+@pytest.mark.parametrize("file", ["../../outside.pt", "/etc/passwd", "a/b.pt", "..", ""])
 def test_an_index_that_points_elsewhere_is_refused(file: str, tmp_path: Path) -> None:
     entry = {"file": file, "step": 1, "episodes": 1, "score": None, "sha256": "0" * 64}
     (tmp_path / "index.json").write_text(json.dumps({"best": None, "checkpoints": [entry]}))
     with pytest.raises(CheckpointError, match="damaged"):
+        CheckpointStore(tmp_path)
+    (tmp_path / "index.json").write_text(json.dumps({"best": None, "checkpoints": [], "dropped": [file]}))
+    with pytest.raises(CheckpointError, match="damaged"):  # else a resume would remove that file
         CheckpointStore(tmp_path)
 
 

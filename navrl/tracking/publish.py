@@ -15,17 +15,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from navrl.files import sha256_of
+from navrl.files import sha256_of, sweep
 from navrl.redaction import HIDDEN, filter_texts, hide_matches, in_all, redact, redact_all
 from navrl.tracking.convert import from_json
-from navrl.tracking.ledger import COUNTED, Ledger
+from navrl.tracking.ledger import COUNTED, EARLIER, Ledger
 from navrl.tracking.record import (
-    EVENTS, METRICS, RecordError, RunLock, RunLocked, parse_lines, read_summary, write_json,
+    ELSEWHERE, EVENTS, METRICS, RecordError, RunLock, RunLocked, parse_lines, read_summary, write_json,
 )  # fmt: skip
 from navrl.tracking.registry import TRACKERS, tracker_class
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable, Unpublishable
@@ -64,6 +64,8 @@ class Source:
         self.pending: dict[str, Item] = {}
         self.sent: set[str] = set()
         self.finish: dict[str, Any] | None = None
+        self.elsewhere = False                    # an earlier directory of the run is gone, and with it what was sent
+        self.held: Callable[[Item], bool] = lambda item: False        # what the backend has of it
         self.rows = 0
         self._tails = {name: _Tail(run_dir / name) for name in (EVENTS, METRICS)}
         self._cut = _names_cut(run_dir)
@@ -102,6 +104,8 @@ class Source:
                             if item.kind == "row" or item.step is None or item.step <= step}
         elif kind == "finish":
             self.finish = event
+        elif kind == ELSEWHERE:
+            self.elsewhere = True
         elif kind in PUBLISHED:
             aliases = "+".join(event.get("aliases", ()))
             key = " ".join(str(part) for part in (kind, step, event.get("name") or event.get("path") or
@@ -109,8 +113,13 @@ class Source:
             self._offer(Item(kind, key.replace("\n", " "), step, event["wall"], event))
 
     def _offer(self, item: Item) -> None:
-        if item.key not in self.sent:
+        if item.key not in self.sent and not self.held(item):
             self.pending[item.key] = item
+
+    def leave_out(self, held: Callable[[Item], bool]) -> None:
+        """Nothing of what the backend has is pending, now or later."""
+        self.held = held
+        self.pending = {key: item for key, item in self.pending.items() if not held(item)}
 
     def _wall(self, seconds: float) -> float:
         for base, wall in reversed(self._clocks):
@@ -312,7 +321,10 @@ class Publisher:
             self.ledger.keep_first(held)
             keys = self.ledger.keys
         self.source.mark_sent(keys)
-        if held is not None and held > self.ledger.counted():
+        if self.source.elsewhere:
+            self.ledger.add([f"{EARLIER} {number}" for number in range(self.ledger.counted(), held or 0)])
+            self.source.leave_out(self._held)
+        elif held is not None and held > self.ledger.counted():
             # Sent by another copy of this run directory: the order is the same, so these are the next ones.
             extra = [item.key for item in self.source.in_order() if item.kind in COUNTED]
             extra = extra[:held - self.ledger.counted()]
@@ -321,6 +333,12 @@ class Publisher:
         self.tracker.begin_at(self.ledger.counted())
         self.ledger.update(state="publishing", url=self.tracker.url, local=self.tracker.local, error="")
         return True
+
+    def _held(self, item: Item) -> bool:
+        kind = item.key.split(" ", 1)[0]
+        if kind == "artifact" or item.step is None:
+            return False
+        return self.tracker.holds(kind, item.data.get("name", ""), item.step)
 
     # ---- the loop
 
@@ -529,6 +547,7 @@ def publish(run_dir: Path, backend: str, *, attempt: int | None = None, parent: 
     directory.mkdir(parents=True, exist_ok=True)
     lock = RunLock(directory / ".lock", patience=LOCK_WAIT if parent is not None else 1.0)
     try:
+        sweep(directory)
         return Publisher(run_dir, backend, attempt=attempt, parent=parent, overrides=overrides).run()
     finally:
         lock.release()
