@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -42,13 +43,19 @@ def _key(
     larger: str = "",
     smaller: str = "",
     allowed: str = "",
+    whole_words: bool = False,
     **bounds: Any,
 ) -> Any:
-    """A field: its default, its help text, and what a larger or a smaller value does."""
+    """A field: its default, its help text, and what a larger or a smaller value does.
+
+    allowed: what it takes, where the type does not say it. whole_words: a word on the command line is one item of the
+    list, commas and all.
+    """
     text = description
     text += f" Larger: {larger}." if larger else ""
     text += f" Smaller: {smaller}." if smaller else ""
     extra: dict[str, Any] = {"section": section, "kind": kind} | ({"allowed": allowed} if allowed else {})
+    extra |= {"whole_words": True} if whole_words else {}
     return Field(default, description=text, json_schema_extra=extra, **bounds)
 
 
@@ -88,6 +95,15 @@ def _printable_name(value: str) -> str:
     if not value.strip() or "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
         raise ValueError("empty, with a NUL character, or not Unicode text")
     return value
+
+
+def _not_regular(pattern: str) -> str:
+    """Why a text is no regular expression of Python; "" where it is one."""
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
 
 
 def _normaliser(value: Any) -> Any:
@@ -322,6 +338,10 @@ class Config(BaseModel):
         15.0, "Seconds without progress after which a tracker is set aside at the end.", gt=0, le=86400)
     tracker_disk_budget_mb: int = _tracker(
         2000, "Megabytes that the trackers' own files may take in a run directory.", ge=1, le=1 << 40)
+    log_filter: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple), AfterValidator(_no_twins)] = _tracker(
+        (), "What these match shows as *** on the console, in console.log and in every text that trackers get; names of "
+            "metrics and checkpoint files stay. One word each on the command line; commas separate none.",
+        allowed="a list of regular expressions (each at most once)", whole_words=True)
     privacy: Literal["normal", "strict"] = _tracker(
         "normal", "strict: nothing leaves this machine, and trackers learn no host, user, path or code.")
 
@@ -393,6 +413,9 @@ class Config(BaseModel):
             online = tracker in self.trackers and getattr(self, key) == "online"
             check(not online or self.privacy != "strict", f"{key} privacy logger log_wandb",
                   "online is refused with privacy: strict; write offline")
+        for pattern in self.log_filter:
+            reason = _not_regular(pattern)
+            check(not reason, "log_filter", f"{show(pattern)} is no regular expression: {reason}")
         for key in self.named_keys:
             check(key in SCIENCE_KEYS, "named_keys",
                   f"{show(key)} is not a result-changing key; nearest: {nearest(key, SCIENCE_KEYS)}")

@@ -1,11 +1,12 @@
-"""Takes keys, tokens and passwords out of text before it is shown, recorded or published."""
+"""Takes keys, tokens and passwords, and what the user's `log_filter` matches, out of text before it is shown or sent."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -56,8 +57,41 @@ _VARIABLE = re.compile(rf"(?im)((?:^|[\s;?&])(?:export\s+)?{_NAME}=)([^\s'\"$(){
 _YAML = re.compile(rf"(?im)^([ \t]*(?:-[ \t]+)?{_NAME}:[ \t]+)(?=\S*\d)([^\s'\"$(){{}}\[\],]{{6,}})(?=[ \t]*(?:#.*)?$)")
 _TYPED = re.compile(r"((?:password|token|secret|api_?key)=)[^\s&'\"]+", re.IGNORECASE)
 
+_filters: tuple[re.Pattern[str], ...] = ()  # `log_filter` of the run that this process works for
+
+
+def filter_texts(patterns: Iterable[str]) -> None:
+    """From here on ``redact`` also hides, in this process, what these regular expressions match (``log_filter``).
+
+    They replace those given before; none ends the filter. An expression's own text is hidden too, as it stands in a
+    shell command, in YAML and in JSON, for it says what was to be hidden. Raises ``re.error`` for one that is none.
+    """
+    global _filters
+    own: set[str] = set()
+    patterns = tuple(patterns)
+    for pattern in patterns:
+        written = {pattern, pattern.replace("'", "''"), pattern.replace("'", "'\"'\"'")}
+        for _ in range(2):  # metadata.json holds a command line that may hold a list
+            written |= {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in written for ascii_only in (1, 0)}
+        own |= written
+    texts = [re.compile("|".join(re.escape(text) for text in sorted(own, key=len, reverse=True)))] if own else []
+    _filters = (*texts, *(re.compile(pattern) for pattern in patterns))
+
+
+def hide_matches(text: str) -> str:
+    """``text`` with what ``log_filter`` matches as ``***``; empty matches and matches of ``*`` alone stay."""
+    for pattern in _filters:
+        text = pattern.sub(lambda match: HIDDEN if match[0].strip("*") else match[0], text)
+    return text
+
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """``text`` without secrets (``redact_secrets``) and without what ``log_filter`` matches."""
+    # Secrets first: a filter might hide the very word by which a secret is known.
+    return hide_matches(redact_secrets(text, environ))
+
+
+def redact_secrets(text: str, environ: Mapping[str, str] | None = None) -> str:
     """``text`` with every secret that can be recognised shown as ``***``. Applying it twice changes nothing more.
 
     Recognised are: values of variables in ``environ`` (default: the process's) whose names say secret, and
@@ -85,14 +119,19 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
 def redact_all(value: Any, environ: Mapping[str, str] | None = None) -> Any:
     """``redact`` applied to every text inside mappings, lists and tuples (which become lists).
 
-    A 40-digit hash in a field whose name ends in ``commit`` is a commit and stays.
+    A 40-digit hash in a field whose name ends in ``commit`` is a commit and no key.
     """
+    return in_all(value, lambda text: redact(text, environ))
+
+
+def in_all(value: Any, change: Callable[[str], str]) -> Any:
+    """``change`` applied to every text inside mappings, lists and tuples; a commit only loses what is filtered."""
     if isinstance(value, str):
-        return redact(value, environ)
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: item if _is_commit(key, item) else redact_all(item, environ) for key, item in value.items()}
+        return {key: in_all(item, hide_matches if _is_commit(key, item) else change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [redact_all(item, environ) for item in value]
+        return [in_all(item, change) for item in value]
     return value
 
 
@@ -110,11 +149,11 @@ def redact_command(arguments: Sequence[str], environ: Mapping[str, str] | None =
 
 
 def redact_typed(text: str) -> str:
-    """``redact`` for what somebody typed as a value, which may be an address with a slip in it.
+    """``redact_secrets`` for what somebody typed as a value, which may be an address with a slip in it.
 
     Blunter than text can bear (``x[1:]@W`` is no login): all of a word before its last @ goes where it holds a colon.
     """
-    words = re.split(r"(\s+)", _TYPED.sub(rf"\1{HIDDEN}", redact(text)))
+    words = re.split(r"(\s+)", _TYPED.sub(rf"\1{HIDDEN}", redact_secrets(text)))
     return "".join(_without_login(word) for word in words)
 
 

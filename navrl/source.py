@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from navrl.files import write_text
-from navrl.redaction import redact
+from navrl.files import replacing, write_text
+from navrl.redaction import hide_matches, redact
 
 LARGEST_FILE = 2**20  # bytes of one file in the copy or of one new file in the diff
 LARGEST_COPY = 20 * 2**20  # bytes of all copied files
@@ -111,7 +111,7 @@ def snapshot(root: Path, run_dir: Path, environ: Mapping[str, str] | None = None
         partial.mkdir()
         for name in sorted(set(names)):
             path, target = root / name, partial / name
-            why = _why_not(path)
+            why = _why_not(path) or ("its name is filtered" if hide_matches(name) != name else "")
             content = b"" if why else path.read_bytes()
             if b"\0" in content:
                 why = "binary"
@@ -121,7 +121,7 @@ def snapshot(root: Path, run_dir: Path, environ: Mapping[str, str] | None = None
                 left_out[name] = why
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(_redacted(content, environ))
+            target.write_bytes(_changed(content, lambda text: redact(text, environ)))
             target.chmod(0o755 if os.access(path, os.X_OK) else 0o644)
             files, total = files + 1, total + len(content)
         os.replace(partial, code)
@@ -166,11 +166,28 @@ def _why_not(path: Path) -> str:
     return "" if os.access(path, os.R_OK) else "not readable"
 
 
-def _redacted(content: bytes, environ: Mapping[str, str] | None) -> bytes:
+def filter_kept(run_dir: Path) -> None:
+    """Hide what ``log_filter`` matches in the code that ``snapshot`` kept, where that was done without it.
+
+    Raises OSError.
+    """
+    for path in [*run_dir.glob("code*.diff"), *(run_dir / "code").rglob("*")]:
+        if path.is_file():
+            content = path.read_bytes()
+            hidden = _changed(content, hide_matches)
+            if hide_matches(str(path.relative_to(run_dir))) != str(path.relative_to(run_dir)):
+                path.unlink()
+            elif hidden != content:
+                with replacing(path) as temporary:
+                    temporary.write_bytes(hidden)
+                    shutil.copymode(path, temporary)
+
+
+def _changed(content: bytes, change: Callable[[str], str]) -> bytes:
     try:
-        return redact(content.decode("utf-8"), environ).encode("utf-8")
+        return change(content.decode("utf-8")).encode("utf-8")
     except UnicodeDecodeError:  # Latin-1 maps every byte to one character and back
-        return redact(content.decode("latin-1"), environ).encode("latin-1")
+        return change(content.decode("latin-1")).encode("latin-1")
 
 
 def _source_files(root: Path) -> list[str]:

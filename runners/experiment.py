@@ -171,6 +171,7 @@ class Experiment:
             return metadata
         present = {key: metadata[key] for key in ("config_hash", "versions", "machine", "torch")}
         segment = metadata["segments"][0] | {"step": step} | ({"changed": opened.changed} if opened.changed else {})
+        segment |= {"origin": opened.origin} if opened.origin else {}
         try:
             earlier = json.loads((self.record.run_dir / "metadata.json").read_text(encoding="utf-8"))
             if not all(isinstance(part, dict) for part in earlier["segments"]):
@@ -189,7 +190,7 @@ class Experiment:
         code, status, reason = 1, "failed", ""
         try:
             self.hub.say(f"run {self.record.run_dir}")
-            if self.record.last_step is None and self.owed is None:
+            if self.runner.iteration == 0 and self.record.last_step is None and self.owed is None:
                 self.owed = {}  # the untrained policy is evaluated too
             if self.owed is not None and not self.stop.requested:
                 self._conclude(self.owed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,8 @@ def value_of(key: str) -> st.SearchStrategy[Any]:
         strategy = st.sampled_from(["http://host:3128", "socks5://10.0.0.1:1"])
     elif key == "named_keys":
         strategy = st.lists(st.sampled_from(["lr", "gamma", "network"]), unique=True)
+    elif key == "log_filter":
+        strategy = st.lists(names.map(re.escape), unique=True, max_size=4)
     elif key == "curriculum_advance_at":
         strategy = st.lists(st.integers(1, 2**70), min_size=1, unique=True).map(sorted)
     elif fields.is_list(info):

@@ -66,6 +66,7 @@ class Source:
         self.finish: dict[str, Any] | None = None
         self.elsewhere = False                    # an earlier directory of the run is gone, and with it what was sent
         self.held: Callable[[Item], bool] = lambda item: False        # what the backend has of it
+        self.rows_held: set[str] = set()
         self.rows = 0
         self._tails = {name: _Tail(run_dir / name) for name in (EVENTS, METRICS)}
         self._cut = _names_cut(run_dir)
@@ -113,13 +114,18 @@ class Source:
             self._offer(Item(kind, key.replace("\n", " "), step, event["wall"], event))
 
     def _offer(self, item: Item) -> None:
-        if item.key not in self.sent and not self.held(item):
+        if item.key in self.sent:
+            return
+        if not self.held(item):
             self.pending[item.key] = item
+        elif item.key.startswith("row "):
+            self.rows_held.add(item.key)
 
     def leave_out(self, held: Callable[[Item], bool]) -> None:
         """Nothing of what the backend has is pending, now or later."""
-        self.held = held
-        self.pending = {key: item for key, item in self.pending.items() if not held(item)}
+        self.held, offered, self.pending = held, self.pending, {}
+        for item in offered.values():
+            self._offer(item)
 
     def _wall(self, seconds: float) -> float:
         for base, wall in reversed(self._clocks):
@@ -500,7 +506,7 @@ class Publisher:
 
     def _count(self) -> bool:
         confirmed = self.tracker.confirmed()
-        rows = self.ledger.rows(confirmed)
+        rows = self.ledger.rows(confirmed) + len(self.source.rows_held)
         progress = (len(self.ledger.keys), self.tracker.progress() + rows)
         moved, self._progress = progress != self._progress, progress
         self.ledger.update(rows=rows, progress=progress[0] + progress[1])

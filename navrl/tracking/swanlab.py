@@ -47,7 +47,7 @@ class SwanlabTracker(Tracker):
         except ImportError:
             raise TrackerUnavailable("not installed, nothing goes to SwanLab; `pip install swanlab==0.10.3`, then "
                                      f"publish with: python scripts/sync.py {run.run_dir} --to swanlab") from None
-        if strict:
+        if strict or run.settings.get("log_filter"):          # the path of the run directory
             _name_files_from_here()
         known = swanlab.Settings(interactive=False)
         mode, why = choose_mode(run.settings.get("swanlab_mode"), live=run.training_pid is not None,

@@ -37,6 +37,7 @@ class WandbTracker(Tracker):
         self._line = 0                # W&B step of the next history line
         self._done = False
         self._first = 0               # lines that the server already had
+        self._had: dict[str, Any] = {}            # and its summary then
         self._code: tuple[Receipt, Path] | None = None
         self._core_log: _UploadLog | None = None
 
@@ -108,11 +109,17 @@ class WandbTracker(Tracker):
         self.run.define_metric("*", step_metric="step")
         self._info = run
         self._line = self._first = 0 if self.local else self.run.starting_step
+        self._had = dict(self.run.summary) if self._first else {}
         if not self.local:
             self._core_log = _UploadLog(Path(self.run.settings.log_internal), self._first)
         if not strict:
             self._describe(run)
         return None if self.local else self._first
+
+    def holds(self, kind: str, name: str, step: int) -> bool:
+        """Rows arrive by step, and what belongs to a step after its row; the summary has the last of each name."""
+        last = self._had.get("step", -1)
+        return step < last or step == last and (kind in ("row", "alert") or _media_name(name) in self._had)
 
     def begin_at(self, count: int) -> None:
         """Offline there is no server to ask: lines go on after those that an earlier attempt has written."""
