@@ -13,11 +13,13 @@ from pydantic import BaseModel
 from navrl import fields, yaml_io
 from navrl.faults import Fault, nearest, secret_fault, show, show_key
 from navrl.redaction import is_secret_key, redact_typed
+from navrl.tracking.fetch import FORMS
 
 WHERE = "command line"
 SPECIAL = {
     "config": ("FILE", "YAML file to start from; without it every key takes its default."),
-    "resume": ("RUN_DIR", "Directory of a run to continue."),
+    "resume": ("RUN_DIR", "Directory of a run to continue; where that is gone, its checkpoint in a tracker: "
+                          f"{', '.join(form for forms in FORMS.values() for form in forms)}."),
 }
 
 

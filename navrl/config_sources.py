@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
@@ -19,6 +19,10 @@ from navrl.config import KEYS, MAIN_TASK, SCIENCE_KEYS, TASK_SETTINGS, Config, k
 from navrl.faults import ConfigError, Fault, nearest, secret_fault, show, show_key
 from navrl.pipes import settle_output
 from navrl.redaction import is_secret_key, is_secret_value, redact_typed
+from navrl.tracking.fetch import is_reference
+
+if TYPE_CHECKING:
+    from navrl.recovery import LostRun
 
 SAMPLE_ENTITY = "your_account_or_team_name"  # as train_mpe.yaml shows it; nobody's account
 MAX_UNKNOWN = 50  # unknown keys that are each looked up; a file with more is something else
@@ -47,13 +51,15 @@ class Loaded:
     """A checked configuration and where it came from.
 
     sources: for every key the layer that decided it. notices: things worth a line on the console, no faults.
-    resume: the run directory to continue, if one was given.
+    resume: the run directory to continue, if one was given. lost: the run to continue where a tracker's checkpoint was
+    given instead, its directory being gone.
     """
 
     config: Config
     sources: Mapping[str, Source]
     notices: tuple[str, ...] = ()
     resume: Path | None = None
+    lost: LostRun | None = None
 
 
 @dataclass
@@ -135,9 +141,30 @@ def _file_layer(path: str, run_dir: str | None) -> tuple[_Layer, list[Fault], li
         return layer, error.faults, notices
     if document.empty:
         notices.append(f"{path} sets nothing: every key takes its default (the main job, MAPPO on {MAIN_TASK})")
-    layer.values = document.values
-    layer.places = {key: document.where(key) for key in document.lines}
-    return layer, document.faults, notices
+    return _layer_of(document), document.faults, notices
+
+
+def _layer_of(document: yaml_io.Document) -> _Layer:
+    return _Layer("yaml", document.values, {key: document.where(key) for key in document.lines})
+
+
+def _recovered(reference: str, layers: Sequence[_Layer], faults: list[Fault]) -> tuple[LostRun, _Layer]:
+    """The run behind a tracker's checkpoint and the configuration in it.
+
+    Raises ConfigError, before any tracker is asked, where something is wrong with what was typed.
+    """
+    faults = faults + [fault for layer in layers for fault in _layer_faults(layer)]
+    if faults:
+        raise ConfigError(faults)
+    typed = Config.model_validate({key: value for layer in layers for key, value in layer.values.items()},
+                                  context={"fields_only": True})
+    from navrl.recovery import recover  # reads a checkpoint, with torch
+
+    lost = recover(reference, typed.model_dump())
+    document = yaml_io.parse(lost.state["config"], f"configuration in {reference}")
+    if document.faults:
+        raise ConfigError(document.faults)
+    return lost, _layer_of(document)
 
 
 def load(
@@ -163,16 +190,20 @@ def load(
     on_command_line = _Layer("cli", flags.values, dict.fromkeys(flags.values, "command line"))
     in_environment, more = _environment_layer(environ)
     faults += more
-    in_file, unread = _Layer("yaml"), False
+    in_file, unread, lost = _Layer("yaml"), False, None
     path = flags.config
     if flags.resume is not None:
         if flags.config is not None:
             faults.append(Fault("config", "--resume takes the run's own configuration; leave out --config",
                                 "command line"))
-        path = str(Path(flags.resume) / "config.yaml")
-        # A run keeps its names, whatever the shell of the day says.
-        in_environment.values = {k: v for k, v in in_environment.values.items()
-                                 if k not in ("wandb_project", "wandb_group", "wandb_name", "run_dir")}
+        # A run keeps its names, whatever the shell of the day says; and its place, as long as it has one.
+        kept = {"wandb_project", "wandb_group", "wandb_name"} | (set() if is_reference(flags.resume) else {"run_dir"})
+        in_environment.values = {k: v for k, v in in_environment.values.items() if k not in kept}
+        if is_reference(flags.resume):
+            path = None
+            lost, in_file = _recovered(flags.resume, (in_environment, on_command_line), faults)
+        else:
+            path = str(Path(flags.resume) / "config.yaml")
     if path is not None:
         in_file, more, notices = _file_layer(path, flags.resume)
         faults += more
@@ -206,7 +237,7 @@ def load(
     if faults:
         raise ConfigError(faults)
     return Loaded(config, sources, tuple(notices + _notices(config, sources)),
-                  resume=Path(flags.resume) if flags.resume else None)
+                  resume=Path(flags.resume) if flags.resume and not lost else None, lost=lost)
 
 
 def _named_keys(below: Config, config: Config, given: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
-"""A policy back from wherever its checkpoint is: a file, a run directory, a W&B artifact."""
+"""A policy back from wherever its checkpoint is: a file, a run directory, a tracker."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,25 @@ from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore, load
 from navrl.config import Config
 from navrl.faults import ConfigError, Fault, show
-from navrl.files import sha256_of
+from navrl.tracking.fetch import FORMS, FetchError, fetch, is_reference
 from runners.setup import describe_task
 
 
-def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], Path]:
-    """The state behind ``PATH``, ``RUN_DIR`` (its ``which``: best or last) or ``wandb:entity/project/artifact:alias``.
+def read_checkpoint(
+    source: str, which: str = "best", settings: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], Path]:
+    """The state behind ``PATH``, ``RUN_DIR`` (its ``which``: best or last) or a tracker's checkpoint (``fetch.FORMS``).
 
-    Returns (state, file); an artifact's file is gone again, only its name is left. Raises ConfigError (key
-    ``checkpoint``) where there is none that can be used.
+    settings: how a tracker is reached, as ``fetch`` takes them. Returns (state, file); a fetched file is gone again,
+    only its name is left. Raises ConfigError (key ``checkpoint``) where there is none that can be used.
     """
     try:
         if not source or "\0" in source:
-            raise CheckpointError(f"{source!r} is no path; give a file, a run directory or wandb:entity/project/artifact")
-        if source.startswith("wandb:"):
-            with tempfile.TemporaryDirectory(prefix="navrl-artifact-") as directory:
-                path = _download_from_wandb(source.removeprefix("wandb:"), Path(directory))
-                return load(path), Path(path.name)
-        elif Path(source).is_dir():
+            forms = ", ".join(form for forms in FORMS.values() for form in forms)
+            raise CheckpointError(f"{source!r} is no path; give a file, a run directory or {forms}")
+        if is_reference(source):
+            return _fetched(source, settings or {})
+        if Path(source).is_dir():
             directory = Path(source)
             store = CheckpointStore(directory / "checkpoints" if (directory / "checkpoints").is_dir() else directory)
             if not store.entries:
@@ -39,6 +41,17 @@ def read_checkpoint(source: str, which: str = "best") -> tuple[dict[str, Any], P
         return load(path), path
     except CheckpointError as error:
         raise ConfigError([Fault("checkpoint", str(error))]) from error
+
+
+def _fetched(reference: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+    with tempfile.TemporaryDirectory(prefix="navrl-fetch-") as directory:
+        try:
+            (found,) = fetch(reference, Path(directory), settings)
+            return load(found.path), Path(found.path.name)
+        except (FetchError, OSError) as error:
+            raise CheckpointError(str(error)) from error
+        except CheckpointError as error:
+            raise CheckpointError(f"{reference}: {str(error).replace(f'{directory}/', '')}") from error
 
 
 def misfit(state: dict[str, Any], spec: TaskSpec) -> str:
@@ -63,23 +76,3 @@ def config_of(state: dict[str, Any], overrides: dict[str, Any] | None = None) ->
     document = yaml_io.parse(state["config"], "checkpoint")
     values = document.values | (overrides or {})
     return Config.model_validate(values)
-
-
-def _download_from_wandb(name: str, directory: Path) -> Path:
-    """Fetch a model artifact into ``directory`` and check it against the digest in its metadata."""
-    try:
-        import wandb
-    except ImportError:
-        raise CheckpointError("wandb is not installed; pip install wandb, or give a file") from None
-    try:
-        artifact = wandb.Api(timeout=20).artifact(name)
-        artifact.download(root=str(directory))
-    except Exception as error:  # W&B raises many kinds; each means that the artifact cannot be had
-        raise CheckpointError(f"wandb:{name}: {' '.join(str(error).split())[:300]}") from None
-    files = sorted(directory.glob("checkpoint_ep*.pt"))
-    if len(files) != 1:
-        raise CheckpointError(f"wandb:{name}: holds {len(files)} checkpoint files, expected 1")
-    expected = artifact.metadata.get("sha256")
-    if expected and sha256_of(files[0]) != expected:
-        raise CheckpointError(f"wandb:{name}: damaged on the way (its SHA-256 is not the recorded one)")
-    return files[0]

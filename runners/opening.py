@@ -13,7 +13,8 @@ from navrl.checkpoint import CheckpointError, CheckpointStore
 from navrl.config import KEYS, Config, config_hash, kind_of
 from navrl.config_sources import Loaded, resume_faults
 from navrl.faults import ConfigError, Fault, show
-from navrl.naming import names, safe_directory
+from navrl.naming import Names, names, safe_directory
+from navrl.recovery import LostRun, make_directory
 from navrl.redaction import redact_all
 from navrl.tracking.hub import refuse_taken_run_id
 from navrl.tracking.record import LocalRecord, RecordError, Unwritable
@@ -31,19 +32,21 @@ class OpenRun:
     """An open record and, where the run is continued, what it continues from.
 
     state: the checkpoint, already loaded into the runner; None where the run begins at step 0.
-    changed: keys whose values differ from the run's so far, as [before, now]. notices: lines for the console.
+    changed: keys whose values differ from the run's so far, as [before, now]. origin: the tracker's checkpoint that it
+    continues from, its earlier directory being gone. notices: lines for the console.
     """
 
     record: LocalRecord | None = None
     state: dict[str, Any] | None = None
     changed: dict[str, list[Any]] = field(default_factory=dict)
+    origin: dict[str, Any] | None = None
     notices: list[str] = field(default_factory=list)
 
 
 def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
     """Open or make the run's directory. Raises ConfigError where it cannot be had; nothing was written then."""
     opened = OpenRun()
-    wish = "resume" if loaded.resume is not None else "if_exists"  # what asked for this directory
+    wish = "resume" if loaded.resume or loaded.lost else "if_exists"  # what asked for this directory
 
     def admit(run_dir: Path) -> None:  # holds the run's lock; what it raises leaves the run as it was
         before = _config_of(run_dir)
@@ -54,18 +57,18 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
                 raise ConfigError(faults)
             opened.changed = _changes(before, loaded.config)
         opened.state = _newest_checkpoint(run_dir, runner, opened.notices)
-        budget, trained = loaded.config.total_env_steps, runner.env_steps
-        # The last iteration of a run may end beyond its own budget; only a budget made smaller is a mistake.
-        if opened.state is not None and budget < trained and (before is None or budget < before.total_env_steps):
-            message = f"total_env_steps {budget} is less than the {trained} steps already trained"
-            raise ConfigError([Fault(wish, message)])
+        if opened.state is not None:
+            _require_budget(wish, before, loaded.config, runner.env_steps)
 
     key = wish
     try:
+        name = names(loaded)
         if loaded.resume is not None:
             opened.record = LocalRecord.open(loaded.resume, admit)
+        elif loaded.lost is not None:
+            _require_file_names(run_dir=loaded.config.run_dir, experiment_name=name.experiment_name)
+            opened.record = _bring_back(loaded.lost, loaded.config, name, runner, opened)
         else:
-            name = names(loaded)
             directories = [safe_directory(part) for part in (name.project, name.group, name.experiment_name)]
             _require_file_names(run_dir=loaded.config.run_dir, experiment_name="/".join(directories))
             run_id = os.environ.get("WANDB_RUN_ID")
@@ -84,6 +87,31 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
         raise ConfigError([Fault(key, str(error))]) from error
     opened.notices += _mixed_group(opened.record.run_dir, loaded.config)
     return opened
+
+
+def _bring_back(
+    lost: LostRun, config: Config, name: Names, runner: OnPolicyRunner, opened: OpenRun
+) -> LocalRecord:
+    """The record of a run whose directory is made anew; all is checked before that is."""
+    before = Config.model_validate(yaml_io.parse(lost.state["config"], lost.reference).values)
+    opened.changed, opened.origin, opened.state = _changes(before, config), lost.origin, lost.state
+    opened.notices += lost.notices
+    _take_up(lost.state, lost.reference, runner, opened.notices)
+    _require_budget("resume", before, config, runner.env_steps)
+    root = Path(config.run_dir).expanduser().absolute()
+    run_dir = make_directory(lost, root, name, if_exists=config.if_exists)
+    opened.notices.append(f"step {runner.env_steps} came back from {lost.reference}; the rows up to there are in the "
+                          "tracker alone")
+    return LocalRecord.open(run_dir)
+
+
+def _require_budget(key: str, before: Config | None, now: Config, trained: int) -> None:
+    """Raises ConfigError where less is asked than there is."""
+    budget = now.total_env_steps
+    # The last iteration of a run may end beyond its own budget; only a budget made smaller is a mistake.
+    if budget < trained and (before is None or budget < before.total_env_steps):
+        message = f"total_env_steps {budget} is less than the {trained} steps already trained"
+        raise ConfigError([Fault(key, message)])
 
 
 def _require_file_names(**names: str) -> None:
@@ -152,6 +180,12 @@ def _newest_checkpoint(run_dir: Path, runner: OnPolicyRunner, notices: list[str]
     notices += [f"checkpoint left out: {problem}" for problem in problems]
     if problems:
         notices.append(f"going on from {path}")
+    _take_up(state, path, runner, notices)
+    return state
+
+
+def _take_up(state: dict[str, Any], path: Path | str, runner: OnPolicyRunner, notices: list[str]) -> None:
+    """Load a checkpoint into ``runner``. Raises CheckpointError where it does not fit."""
     try:
         task, here = state["task"], describe_task(runner.env.spec)
         for name in SAME_TASK:
@@ -165,4 +199,3 @@ def _newest_checkpoint(run_dir: Path, runner: OnPolicyRunner, notices: list[str]
         raise CheckpointError(f"{path} is of another size or network: {str(error).splitlines()[0]}") from error
     if not runner.exact_resume:
         notices.append(f"{runner.env.spec.env_id} cannot be saved amid an episode: every copy begins a new one")
-    return state

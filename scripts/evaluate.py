@@ -3,6 +3,8 @@
     python scripts/evaluate.py --checkpoint RUN_DIR                      the best checkpoint of a run
     python scripts/evaluate.py --checkpoint FILE.pt --render out.gif     one file, with an animation
     python scripts/evaluate.py --checkpoint wandb:entity/project/artifact:alias
+    python scripts/evaluate.py --checkpoint mlflow:models:/name@alias    or mlflow:models:/name/VERSION,
+                                                                         or mlflow:runs:/RUN_ID[/path]
     python scripts/evaluate.py --policy reference --episodes 1000        random, greedy or reference
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from navrl.faults import ConfigError, Fault  # noqa: E402
 from navrl.files import require_writable  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
+from navrl.tracking.fetch import SETTINGS as REACH, is_reference  # noqa: E402
 from navrl.tracking.record import write_json  # noqa: E402
 
 if TYPE_CHECKING:  # imported late: --help is fast
@@ -31,9 +35,10 @@ FIRST_EPISODES = 4  # drawn by --render
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = Parser(__doc__)
-    parser.epilog = "Any task setting may follow, e.g. --num_agents 5 or --local_ratio 0 (see python main.py --help)."
+    parser.epilog = ("Any task setting may follow, e.g. --num_agents 5 or --local_ratio 0, and with a tracker's checkpoint "
+                     f"how it is reached: {', '.join('--' + key for key in REACH)} (see python main.py --help).")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--checkpoint", help="a file, a run directory, or wandb:entity/project/artifact:alias")
+    what.add_argument("--checkpoint", help="a file, a run directory, or a tracker's, as shown above")
     what.add_argument("--policy", choices=["random", "greedy", "reference"], help="a policy that ships with the task")
     parser.add_argument("--which", choices=["best", "last"], default="best", help="of a run directory (default: best)")
     parser.add_argument("--episodes", type=whole(1), default=500, help="default: 500")
@@ -109,26 +114,28 @@ def _configure(options: argparse.Namespace, settings: list[str]) -> tuple[Config
 
     from envs.registry import validate_settings
     from navrl.config import TASK_SETTINGS
-    from navrl.config_sources import load
+    from navrl.config_sources import ENVIRONMENT, load
     from runners.loading import config_of, read_checkpoint
 
     if options.policy:
         if not any(word.split("=")[0] == "--env_id" for word in settings):
             settings = [*settings, "--env_id", "simple_spread"]
         given = load([*settings, "--env_backend", options.backend], {}, validate_settings)
-    else:
-        given = load(settings, {})  # whether the checkpoint's task takes them is known once it is made
+    else:  # whether the checkpoint's task takes them is known once it is made
+        given = load(settings, {name: os.environ[name] for name, key in ENVIRONMENT.items()
+                                if key in REACH and name in os.environ})
     typed = [key for key, source in given.sources.items() if source == "cli"]
     if "curriculum" in typed:  # it would change nothing
         raise ConfigError([Fault("curriculum", "an evaluation plays the whole task, not a stage of it; leave it out")])
-    taken = (*TASK_SETTINGS, *(("env_id", "env_backend") if options.policy else ()))
+    more = ("env_id", "env_backend") if options.policy else REACH if is_reference(options.checkpoint) else ()
+    taken = (*TASK_SETTINGS, *more)
     other = [key for key in typed if key not in taken]
     if other:
         raise ConfigError([Fault(key, "an evaluation takes settings of the task only") for key in other])
     if options.policy:
         return given.config, None
-    state, path = read_checkpoint(options.checkpoint, options.which)
-    changed = {key: getattr(given.config, key) for key in typed}
+    state, path = read_checkpoint(options.checkpoint, options.which, given.config.model_dump())
+    changed = {key: getattr(given.config, key) for key in typed if key in TASK_SETTINGS}
     try:
         return config_of(state, changed), state
     except ValidationError as error:

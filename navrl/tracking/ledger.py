@@ -14,7 +14,8 @@ from navrl.files import write_text
 from navrl.redaction import redact
 from navrl.tracking.record import write_json
 
-COUNTED = ("row", "rest", "media", "table", "trace")          # items that `Tracker.start` counts
+EARLIER = "earlier"                   # what an earlier directory of the run sent, which nothing here tells more of
+COUNTED = ("row", "rest", "media", "table", "trace", EARLIER)         # items that `Tracker.start` counts
 
 
 class Ledger:

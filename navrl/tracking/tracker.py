@@ -83,6 +83,14 @@ class Tracker:
     def say(self, line: str) -> None:
         """One line for the person who watches the run (the publisher puts its own function here)."""
 
+    def holds(self, kind: str, name: str, step: int) -> bool:
+        """Whether the backend had this item when we came, of a run whose directory was lost and made anew.
+
+        kind: `row`, `rest` (what a resume added to a row), `media`, `table`, `trace` (with a name), `alert`. Asked
+        where no list says what was sent. A backend in which sending twice is sending once need not know.
+        """
+        return False
+
     def begin_at(self, count: int) -> None:
         """Called after `start` with the number of items (as `start` counts them) already handed to this destination."""
 
