@@ -273,7 +273,7 @@ def test_a_failed_copy_leaves_nothing_behind_and_the_next_is_whole(project, run_
 
 def test_a_run_whose_code_cannot_be_kept_says_so_and_goes_on(project, run_dir, monkeypatch):
     record = LocalRecord.create(run_dir, "p", "g", "n")
-    monkeypatch.setattr(source, "_redacted", disk_full)
+    monkeypatch.setattr(source, "_changed", disk_full)
     hub = TrackerHub(record, {}, science={}, source_root=project, terminal=False)
     hub.log(1, {"a": 1.0})
     assert hub.finish("finished") == []
