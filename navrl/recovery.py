@@ -1,7 +1,7 @@
 """A run whose directory is gone, taken up again from a checkpoint that a tracker has.
 
-``recover`` fetches it and knows what the run was; ``make_directory`` makes a directory that is, to everything else, that
-of the run stopped at this checkpoint: same uid, so trackers go on with the same run; no rows, for those are theirs.
+``recover`` fetches it and knows what the run was; ``make_directory`` makes a directory that is, to everything else,
+that of the run stopped at this checkpoint: same uid, so trackers go on with the same run; no rows, for those are theirs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from navrl.tracking.tracker import RunInfo
 class LostRun:
     """What a tracker's checkpoint says of its run.
 
-    reference: as it was typed. state: of the checkpoint to go on from. files: (name, content, what was published with it,
-    whether it is the best so far), the one to go on from last. name: display name. wandb_run: its id in W&B where that
-    is known and not the uid. notices: lines for the console.
+    reference: as it was typed. state: of the checkpoint to go on from. files: (name, content, what was published with
+    it, whether it is the best so far), the one to go on from last. name: display name. wandb_run: its id in W&B where
+    that is known and not the uid. notices: lines for the console.
     """
 
     reference: str

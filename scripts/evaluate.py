@@ -35,8 +35,8 @@ FIRST_EPISODES = 4  # drawn by --render
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = Parser(__doc__)
-    parser.epilog = ("Any task setting may follow, e.g. --num_agents 5 or --local_ratio 0, and with a tracker's checkpoint "
-                     f"how it is reached: {', '.join('--' + key for key in REACH)} (see python main.py --help).")
+    parser.epilog = ("Any task setting may follow, e.g. --num_agents 5 or --local_ratio 0, and with a tracker's "
+                     f"checkpoint how it is reached: {', '.join('--' + key for key in REACH)} (see main.py --help).")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--checkpoint", help="a file, a run directory, or a tracker's, as shown above")
     what.add_argument("--policy", choices=["random", "greedy", "reference"], help="a policy that ships with the task")

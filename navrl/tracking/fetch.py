@@ -3,9 +3,9 @@
     wandb:entity/project/artifact:alias
     mlflow:models:/name@alias    mlflow:models:/name/VERSION    mlflow:runs:/RUN_ID[/path]
 
-The tracker's client works in a process of its own (`python -m navrl.tracking.fetch`), inside a directory that is removed
-afterwards: it can be ended when nothing comes any more, leaves nothing behind, and what it needs in its environment (a
-proxy for W&B) reaches nobody else.
+The tracker's client works in a process of its own (`python -m navrl.tracking.fetch`), inside a directory that is
+removed afterwards: it can be ended when nothing comes any more, leaves nothing behind, and what it needs in its
+environment (a proxy for W&B) reaches nobody else.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORMS = {
     "mlflow": ("mlflow:models:/name@alias", "mlflow:models:/name/VERSION", "mlflow:runs:/RUN_ID[/path]"),
 }
 SETTINGS = ("mlflow_tracking_uri", "run_dir", "wandb_proxy", "privacy")  # keys that decide how one is reached
-PATIENCE = 20.0                       # seconds without a byte of the file after which it is given up
+PATIENCE = 15.0                       # seconds in which the client neither gets a byte of the file nor computes
 ANSWER, LOG, FILES = "answer.json", "log.txt", "files"        # of the client's process, inside its directory
 MAX_LISTED = 5
 
@@ -51,8 +51,8 @@ class FetchError(Exception):
 
 @dataclass(frozen=True)
 class Published:
-    """What was published with a checkpoint: `uid` and display name `run` of its run, where in the run it is (environment
-    steps, episodes), `eval/episode_reward` there where it was measured, and its SHA-256."""
+    """What was published with a checkpoint: `uid` and display name `run` of its run, where in the run it is
+    (environment steps, episodes), `eval/episode_reward` there where it was measured, and its SHA-256."""
 
     uid: str
     run: str
@@ -114,7 +114,7 @@ def fetch(reference: str, directory: Path, settings: Mapping[str, Any], *, with_
     except (OSError, ValueError):
         answer = {"error": f"its client ended early{_last_line(directory / LOG)}"}
     except TimeoutError:
-        answer = {"error": f"nothing came for {PATIENCE:.0f} s"}
+        answer = {"error": f"the server has sent nothing for {PATIENCE:.0f} s"}
     finally:
         _end(client)
     try:
@@ -136,15 +136,24 @@ def _parse(reference: str) -> tuple[str, dict[str, str | None]]:
 
 
 def _wait(client: subprocess.Popen, files: Path) -> None:
-    """Until the client ends. Raises TimeoutError when no byte has come for PATIENCE."""
-    size, moved = 0, time.monotonic()
+    """Until the client ends. Raises TimeoutError when it has got nowhere for PATIENCE."""
+    before, moved = (0, 0), time.monotonic()
     while client.poll() is None:
-        now = sum(path.stat().st_size for path in files.rglob("*") if path.is_file()) if files.is_dir() else 0
-        if now != size:
-            size, moved = now, time.monotonic()
+        now = (sum(path.stat().st_size for path in files.rglob("*") if path.is_file()), _seconds_of_work(client.pid))
+        if now != before:
+            before, moved = now, time.monotonic()
         if time.monotonic() - moved > PATIENCE:
             raise TimeoutError
         time.sleep(0.05)
+
+
+def _seconds_of_work(pid: int) -> int:
+    """CPU time of a process, whole seconds: on a busy machine MLflow alone takes long to import. 0 where unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _end(client: subprocess.Popen) -> None:
@@ -243,7 +252,7 @@ def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_bes
         raise FetchError(f"privacy: strict reads nothing from {redact(where)}, where the store keeps its files")
     versions = list(client.search_model_versions(f"run_id = '{run_id}'"))
     if version is None:
-        file = _only(_files(client, run_id, parts["path"] or "checkpoints"), f"mlflow:runs:/{run_id}")
+        file = _only(_files(client, run_id, parts["path"] or "checkpoints"), parts["path"] or "the run")
         version = next((each for each in versions if each.source == f"runs:/{run_id}/{os.path.dirname(file)}"), None)
         metadata = version.tags if version is not None else {}
         yield _download_from_mlflow(client, run_id, file, metadata)
@@ -263,9 +272,9 @@ def _require_store(uri: str) -> None:
         if not answers(uri):
             raise FetchError(f"{redact(uri)} does not answer")
         return
-    hint = "name the store with --mlflow_tracking_uri or MLFLOW_TRACKING_URI"
+    hint = "name it with --mlflow_tracking_uri or MLFLOW_TRACKING_URI, or the directory of its runs with --run_dir"
     if uri.startswith("sqlite") and not Path(uri.split("///", 1)[1]).is_file():
-        raise FetchError(f"there is no MLflow store {redact(uri)}; {hint}")
+        raise FetchError(f"there is no {redact(uri)}; {hint}")
     try:
         import sqlalchemy
     except ImportError:
@@ -319,14 +328,14 @@ def _files(client: Any, run_id: str, path: str) -> list[str]:
 
 def _only(files: list[str], place: str) -> str:
     """The checkpoint among files. Raises FetchError where it is not exactly one."""
-    checkpoints = sorted(file for file in files if _CHECKPOINT.fullmatch(os.path.basename(file)))
+    checkpoints = [file for file in files if _CHECKPOINT.fullmatch(os.path.basename(file))]
     if len(checkpoints) == 1:
         return checkpoints[0]
     if not checkpoints:
-        raise FetchError(f"{place} holds no checkpoint (checkpoint_ep*.pt)")
+        raise FetchError(f"there is no checkpoint (checkpoint_ep*.pt) in {place}")
     more = f" and {len(checkpoints) - MAX_LISTED} more" if len(checkpoints) > MAX_LISTED else ""
-    raise FetchError(f"{place} holds {len(checkpoints)} checkpoints; name one of them: "
-                     f"{', '.join(checkpoints[:MAX_LISTED])}{more}")
+    shown = sorted(checkpoints, key=lambda file: (len(file), file))[:MAX_LISTED]
+    raise FetchError(f"{place} holds {len(checkpoints)} checkpoints; name one: {', '.join(shown)}{more}")
 
 
 def _best(own: Mapping[str, Any], others: Iterable[tuple[Mapping[str, Any], Any]]) -> Any:
@@ -364,6 +373,8 @@ def main() -> None:
     client = _from_wandb if kind == "wandb" else _from_mlflow
     try:
         answer: dict[str, Any] = {"found": list(client(parts, request["settings"], request["best"]))}
+    except FetchError as error:
+        answer = {"error": str(error)}
     except Exception as error:                    # clients raise many kinds; each means that it cannot be had
         traceback.print_exc()
         answer = {"error": _one_line(error)}
