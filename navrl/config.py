@@ -26,6 +26,7 @@ from pydantic import (
 from navrl import fields, yaml_io
 from navrl.faults import Fault, nearest, show
 from navrl.redaction import holds_password
+from navrl.tracking.registry import TRACKERS
 
 # The kinds of key. Only "science" can change a result; it alone goes to trackers and into the hash. "name" keys are
 # fixed once a run exists. The others may change when a run is resumed.
@@ -112,6 +113,7 @@ def _normaliser(value: Any) -> Any:
 
 Text = Annotated[str, AfterValidator(_printable_name)]
 TEXT = "text that is not empty"
+LOGGERS = ("console", *TRACKERS)
 
 
 class Config(BaseModel):
@@ -306,12 +308,12 @@ class Config(BaseModel):
 
     # --- Trackers
     logger: Annotated[
-        tuple[Literal["console", "wandb", "swanlab", "mlflow", "tensorboard"], ...],
+        tuple[Literal[LOGGERS], ...],
         BeforeValidator(_as_tuple),
         AfterValidator(_no_twins),
     ] = _tracker(
         ("console",), "Where metrics go beside the local record, which is always written.",
-        allowed="a list of console, wandb, swanlab, mlflow, tensorboard (each at most once)",
+        allowed=f"a list of {', '.join(LOGGERS)} (each at most once)",
     )
     log_wandb: bool = _tracker(
         True, "true adds wandb to logger, false takes it out. Where only logger is given, as logger says.")

@@ -5,8 +5,8 @@ import importlib
 
 TRACKERS = {
     "wandb": "navrl.tracking.wandb:WandbTracker",
-    "mlflow": "navrl.tracking.mlflow:MlflowTracker",
     "swanlab": "navrl.tracking.swanlab:SwanlabTracker",
+    "mlflow": "navrl.tracking.mlflow:MlflowTracker",
     "tensorboard": "navrl.tracking.tensorboard:TensorboardTracker",
 }
 
