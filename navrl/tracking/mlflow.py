@@ -251,7 +251,7 @@ class MlflowTracker(Tracker):
             from mlflow.tracing.client import TracingClient
             client = TracingClient(self._client.tracking_uri)
             info, spans = episode_trace(path, name=name, step=step, wall=wall, experiment=self._experiment,
-                                        run_id=self._run_id, uid=self._run.uid)
+                                        run_id=self._run_id, run=self._run)
             self._patiently(client.log_spans, self._experiment, spans)
             self._patiently(client.start_trace, info)
 
@@ -457,7 +457,7 @@ def keep_to_itself() -> None:
 # ------------------------------------------------------------------------------------------ traces
 
 def episode_trace(path: Path, *, name: str, step: int, wall: float, experiment: str, run_id: str,
-                  uid: str) -> tuple[Any, list[Any]]:
+                  run: RunInfo) -> tuple[Any, list[Any]]:
     """(`TraceInfo`, spans) of an episode: a root, and under it a span a step and agent, a millisecond each.
 
     Its id follows from run, step and name: the same episode is the same trace, however often it is sent.
@@ -465,7 +465,7 @@ def episode_trace(path: Path, *, name: str, step: int, wall: float, experiment: 
     from mlflow.entities import Span, TraceInfo, TraceLocation, TraceState
     arrays = episode_arrays(path)
     steps, agents = next(iter(arrays.values())).shape[:2]
-    digest = hashlib.sha256(f"{uid} {step} {name}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{run.uid} {step} {name}".encode()).hexdigest()
     trace_id = f"tr-{digest[:32]}"
     base = int(1000 * wall) * 1_000_000           # nanoseconds
 
@@ -480,7 +480,7 @@ def episode_trace(path: Path, *, name: str, step: int, wall: float, experiment: 
             "attributes": {key: json.dumps(json_ready(value)) for key, value in attributes.items()}})
 
     rewards = next((arrays[key] for key in ("reward", "rewards") if key in arrays), None)
-    asked = {"step": step, "steps": steps, "agents": agents}
+    asked = {"run": run.name, "episode": name, "step": step, "steps": steps, "agents": agents}
     total = {} if rewards is None else {"episode_reward": float(rewards.sum(axis=0).mean())}
     spans = [span(1, name, "AGENT", 0, steps, asked, total)]
     for t in range(steps):
@@ -492,7 +492,7 @@ def episode_trace(path: Path, *, name: str, step: int, wall: float, experiment: 
                      request_time=int(1000 * wall), state=TraceState.OK, execution_duration=steps,
                      request_preview=json.dumps(asked), response_preview=json.dumps(total),
                      trace_metadata={"mlflow.sourceRun": run_id, "mlflow.trace_schema.version": "3"},
-                     tags={"mlflow.traceName": name, UID: uid, "step": str(step)})
+                     tags={"mlflow.traceName": name, UID: run.uid, "step": str(step)})
     return info, spans
 
 

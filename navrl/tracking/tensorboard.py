@@ -70,7 +70,7 @@ class TensorboardTracker(Tracker):
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
         values = {name: value if isinstance(value, (bool, int, float, str)) else json.dumps(json_ready(value))
                   for name, value in run.config.items() if value is not None}
-        self._add(hparams_pb(values, trial_id=run.uid), 0)
+        self._add(hparams_pb(values, trial_id=f"{run.name} ({run.group})"), 0)
 
     def _text(self, tag: str, text: str, step: int, wall: float | None = None) -> None:
         from tensorboard.plugins.text.summary_v2 import text_pb
