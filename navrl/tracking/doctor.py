@@ -4,7 +4,6 @@ from __future__ import annotations
 import base64
 import importlib.metadata
 import importlib.util
-import os
 import sqlite3
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from navrl.config import Config
 from navrl.redaction import holds_password, redact_secrets
 from navrl.tracking import mlflow, wandb
 from navrl.tracking.probe import PROBE_SECONDS, Reply, ask
-from navrl.tracking.tracker import RunInfo, TrackerUnavailable
+from navrl.tracking.tracker import TrackerUnavailable
 
 NOT_ASKED = "not asked"               # what `privacy: strict` leaves in peace
 INSTALL = "pip install -r requirements-trackers.txt"
@@ -116,11 +115,10 @@ def _swanlab(config: Config, environ: Mapping[str, str]) -> Finding:
 def _mlflow(config: Config, environ: Mapping[str, str]) -> Finding:
     version, asked = _version("mlflow"), "mlflow" in config.trackers
     root = Path(config.run_dir).expanduser().absolute()
-    run = RunInfo(uid="", project="", name="", group="", run_dir=root / "project" / "group" / "run",
-                  settings={"mlflow_tracking_uri": config.mlflow_tracking_uri}, training_pid=os.getpid())
+    given = config.mlflow_tracking_uri
     key, reply, store = "not needed", None, ""
     try:
-        uri = mlflow.store_address(run)
+        uri = mlflow.usable_address(given) if given else mlflow.default_address(root)
         strict = config.privacy == "strict" and not mlflow.on_this_machine(uri)
         if strict:
             reach, store = NOT_ASKED, "privacy: strict sends nothing there"
@@ -137,9 +135,8 @@ def _mlflow(config: Config, environ: Mapping[str, str]) -> Finding:
             reply = Reply(None, time.monotonic() - began)
             reach = "no connection" if store else "connected"
     except TrackerUnavailable as error:
-        uri, reach, store = config.mlflow_tracking_uri or "", "no address", str(error)
+        uri, reach, store = given or "", "no address", str(error)
     works = bool(version) and not store
-    given = config.mlflow_tracking_uri
     if not version:
         setting = _without("mlflow", config)
     elif not works or not given:
