@@ -37,16 +37,6 @@ KEEP_CODE = stop_tools.hub.TrackerHub._keep_code
 FLAGS = ("--num_envs", "4", "--mini_batch_size", "25", "--checkpoint_interval", "3", "--eval_interval", "10")
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process has started and that still run."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            if entry.name.isdigit() and int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1]) == pid:
-                found.append(int(entry.name))
-    return found
-
-
 def end(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -100,7 +90,7 @@ class Soak:
                 return False
         if not timed:
             time.sleep(self.random.uniform(0, 0.03))
-        below = children(pid)
+        below = stop_tools.descendants(pid)
         if alone and below:
             self.counts["children killed alone"] += 1
             end(self.random.choice(below))

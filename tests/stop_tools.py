@@ -1,4 +1,4 @@
-"""Runs in a forked process that a signal meets at a named moment of their life."""
+"""Runs in a forked process that signals meet at named moments of their life."""
 
 from __future__ import annotations
 
@@ -7,61 +7,75 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import main
 import navrl.files
 import navrl.tracking.hub as hub
-import runners.evaluation
 from envs.mpe.simple_spread import BatchedSimpleSpread
 from envs.workers import WorkerGroup
 from navrl.algorithms.mappo import MAPPO
+from navrl.tracking.record import LocalRecord
 from runners import experiment, final
+from runners.on_policy import OnPolicyRunner
 
-# where a signal meets a run: (what is called then, how often a run of `whole_runs.TINY` calls it at least)
+# where a signal meets a run: what is called there
 MOMENTS: dict[str, tuple[Any, str]] = {
     "start-up": (experiment, "make_training_env"),
     "opening": (experiment, "open_run"),
     "trackers start": (hub.TrackerHub, "_start"),
+    "trackers import": (LocalRecord, "start_clock"),
+    "iteration": (OnPolicyRunner, "collect"),
     "collect": (BatchedSimpleSpread, "step"),
     "update": (MAPPO, "step"),
     "evaluation": (experiment, "evaluate"),
     "checkpoint": (experiment.CheckpointStore, "save"),
-    "fsync or rename": (navrl.files, "_fsync"),
-    "final evaluation's workers start": (WorkerGroup, "_collect"),
+    "amid a file": (navrl.files, "_fsync"),
+    "final workers start": (WorkerGroup, "_collect"),
     "final evaluation": (final, "evaluate"),
     "animation": (experiment, "write_animation"),
     "trackers close": (hub.TrackerHub, "_wait"),
 }
 
 
-@contextlib.contextmanager
-def at(moment: str, call: int, act: Callable[[], None]):
-    """While this is open, ``act`` is called before the ``call``-th (from 1) call of what ``moment`` names."""
-    owner, name = MOMENTS[moment]
-    original, count = getattr(owner, name), 0
+class Signals:
+    """Sends itself, its ``group`` or its ``tree`` of processes one signal after the other.
 
-    def counted(*arguments: Any, **named: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == call:
-            act()
-        return original(*arguments, **named)
+    moments: (name, call, signal); before the ``call``-th call of what ``name`` is, counted from the signal before.
+    """
 
-    setattr(owner, name, counted)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
+    def __init__(self, moments: tuple[tuple[str, int, int], ...], whom: str) -> None:
+        self.left, self.whom, self.count = list(moments), whom, 0
+        for name in {name for name, _, _ in moments}:
+            self._watch(name, *MOMENTS[name])
+
+    def _watch(self, moment: str, owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if self.left and self.left[0][0] == moment:
+                self.count += 1
+                if self.count == self.left[0][1]:
+                    self.count = 0
+                    self._send(self.left.pop(0)[2])
+            return original(*arguments, **named)
+
+        setattr(owner, name, counted)
+
+    def _send(self, number: int) -> None:
+        if self.whom == "group":
+            os.killpg(0, number)
+            return
+        for process in (*(descendants(os.getpid()) if self.whom == "tree" else ()), os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
 
 
-def start(argv: list[str], said: Path, *moments: tuple[str, int, int], group: bool = False) -> int:
-    """Fork ``main.main(argv)`` into a session of its own; returns its process id. No second import of torch.
+def start(argv: list[str], said: Path, *moments: tuple[str, int, int], whom: str = "self") -> int:
+    """Fork ``main.main(argv)`` into a session of its own, see ``Signals``; returns its process id.
 
-    moments: (name, call, signal) of what it sends itself, or with ``group`` its whole process group. What it says
-    goes to ``said``.
+    No second import of torch. What it says is added to the file ``said``.
     """
     child = os.fork()
     if child:
@@ -72,11 +86,8 @@ def start(argv: list[str], said: Path, *moments: tuple[str, int, int], group: bo
         output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(output, 1), os.dup2(output, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        send = os.killpg if group else os.kill
-        with contextlib.ExitStack() as stack:
-            for name, call, number in moments:
-                stack.enter_context(at(name, call, lambda number=number: send(os.getpid(), number)))
-            code = main.main(argv)
+        Signals(moments, whom)
+        code = main.main(argv)
         sys.stdout.flush(), sys.stderr.flush()
     finally:
         os._exit(code)
@@ -90,6 +101,21 @@ def wait(child: int, timeout: float = 60.0) -> int:
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
-    os.killpg(child, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     raise AssertionError(f"the run does not end within {timeout:g} s")
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process has started, and theirs, that still run."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit():
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    found, level = [], [pid]
+    while level:
+        level = [child for child, parent in parents.items() if parent in level]
+        found += level
+    return found

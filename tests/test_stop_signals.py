@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from whole_runs import program, resume, rows, run_dirs, summary, tiny_argv, train
+import stop_tools
+from whole_runs import program, resume, rows, run_dirs, same_run, summary, tiny_argv, train
 
 from navrl.checkpoint import CheckpointStore
+from navrl.tracking import hub
 from navrl.tracking.record import is_alive, read_summary
 from runners.on_policy import OnPolicyRunner
 from runners.stopping import StopRequest
@@ -52,26 +54,98 @@ def test_a_signal_ends_the_run_after_a_checkpoint(name: str, code: int, tmp_path
     assert not is_alive(run_dir)
 
 
+STOPPED = {
+    "opening": 1, "trackers start": 1, "trackers import": 1, "iteration": 2, "collect": 60, "update": 5, "evaluation": 2,
+    "checkpoint": 1, "amid a file": 12, "final workers start": 1, "final evaluation": 1,
+}  # fmt: skip
+MANY = ("--eval_interval", "2", "--log_eval_episodes", "1", *FLAGS)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hub.TrackerHub, "_keep_code", lambda *_: None)
+        return train(tmp_path_factory.mktemp("whole"), *MANY).run_dir
+
+
+def meet(root: Path, *moments: tuple[str, int, int], flags: tuple[str, ...] = (), whom: str = "group") -> int:
+    """Exit code of a run that sends itself signals at these moments."""
+    return stop_tools.wait(stop_tools.start(tiny_argv(root, *MANY, *flags), root / "said.txt", *moments, whom=whom))
+
+
+@pytest.mark.parametrize("moment", STOPPED)
+def test_a_signal_to_the_group_at_any_moment_stops_and_the_resume_is_exact(moment: str, tmp_path: Path, whole) -> None:
+    number = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)[list(STOPPED).index(moment) % 3]
+    workers = ("--num_workers", "1") if moment == "final workers start" else ()
+    trackers = ("--logger", "console", "tensorboard") if moment.startswith("trackers") else ()
+    # publishers have a session of their own, which Slurm's signals reach too
+    whom = "tree" if moment == "trackers import" else "group"
+    code = meet(tmp_path, (moment, STOPPED[moment], number), flags=(*workers, *trackers), whom=whom)
+    said = (tmp_path / "said.txt").read_text()
+    assert code == 128 + number, said
+    assert said.splitlines()[-1] == f"stopped by {number.name}" and "Traceback" not in said
+    (run_dir,) = run_dirs(tmp_path)
+    about = summary(run_dir)
+    assert (about["status"], about["exit_code"]) == ("interrupted", code) and about["last"]["checkpoint"]
+    for name, has in about["trackers"].items():
+        assert (has["state"], has["owed"]) == ("finished", 0), name
+    assert resume(run_dir, "--num_workers", "0", "--logger", "console").code == 0
+    same_run(whole, run_dir)
+
+
+@pytest.mark.parametrize("moment", ["animation", "trackers close"])
+def test_a_signal_once_the_result_is_there_changes_nothing(moment: str, tmp_path: Path, whole: Path) -> None:
+    flags = ("--logger", "console", "tensorboard")
+    code = meet(tmp_path, (moment, 1, signal.SIGTERM), flags=flags, whom="tree")
+    (run_dir,) = run_dirs(tmp_path)
+    assert code == 0 == summary(run_dir)["exit_code"]
+    has = summary(run_dir)["trackers"]["tensorboard"]
+    assert (has["state"], has["owed"]) == ("finished", 0)
+    same_run(whole, run_dir)
+
+
+def test_a_signal_before_anything_is_written_ends_at_once(tmp_path: Path) -> None:
+    process = program(tiny_argv(tmp_path, *LONG))
+    caught = 1 << (signal.SIGTERM - 1)
+    while not caught & int(Path(f"/proc/{process.pid}/status").read_text().split("SigCgt:")[1].split()[0], 16):
+        time.sleep(0.001)  # Python itself is starting
+    process.terminate()
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (143, "", "stopped by SIGTERM before anything was written\n")
+    code = meet(tmp_path, ("start-up", 1, signal.SIGINT))  # as late as can be
+    assert code == 130 and run_dirs(tmp_path) == []
+
+
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    # its first iteration takes half a minute, which nothing but the second signal ends sooner
-    process = program(tiny_argv(tmp_path, *LONG, "--rollout_length", "100000", "--num_envs", "1"))
-    wait_for_rows(process, tmp_path, 1, "console.log")  # the loop has begun: the code is kept, handlers are in place
-    time.sleep(1)
-    os.kill(process.pid, signal.SIGTERM)
-    time.sleep(0.3)
-    assert process.poll() is None, "the first signal waits for the iteration"
-    began = time.monotonic()
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=10)
-    assert process.returncode == 130 and time.monotonic() - began < 5
-    assert err.count("stopping after this iteration; a second signal ends at once") == 1
+    endless = ("--rollout_length", "1000000", "--num_envs", "1", "--total_env_steps", "1000000")
+    code = meet(tmp_path, ("iteration", 1, signal.SIGTERM), ("collect", 50, signal.SIGINT), flags=endless)
+    said = (tmp_path / "said.txt").read_text()
+    assert code == 130 and said.count("stopping after this iteration; a second signal ends at once") == 1
     (run_dir,) = run_dirs(tmp_path)
     assert not is_alive(run_dir) and read_summary(run_dir)["status"] == "crashed"
+
+
+@pytest.mark.parametrize("point", range(1, 7))
+def test_a_second_signal_amid_the_checkpoint_leaves_one_to_go_on_from(point: int, tmp_path: Path, whole: Path) -> None:
+    assert meet(tmp_path, ("iteration", 3, signal.SIGTERM), ("amid a file", point, signal.SIGUSR1)) == 138
+    (run_dir,) = run_dirs(tmp_path)
+    _, _, problems = CheckpointStore(run_dir / "checkpoints").newest()
+    assert problems == []
+    assert resume(run_dir).code == 0
+    same_run(whole, run_dir)
+
+
+def test_a_signal_that_comes_twice_at_once_is_one(tmp_path: Path) -> None:
+    """`timeout` signals its command and then the whole group, of which the command is one."""
+    assert meet(tmp_path, ("iteration", 2, signal.SIGTERM), ("collect", 1, signal.SIGTERM)) == 143
+    (run_dir,) = run_dirs(tmp_path)
+    assert summary(run_dir)["status"] == "interrupted"
 
 
 def test_handlers_are_put_back(tmp_path: Path) -> None:
     before = [signal.getsignal(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGUSR1")]
     with StopRequest() as stop:
+        stop.defer()
         os.kill(os.getpid(), signal.SIGUSR1)
         assert stop.requested and stop.exit_code == 138 and stop.name == "SIGUSR1"
     assert before == [signal.getsignal(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGUSR1")]
