@@ -124,7 +124,7 @@ def soak_iterations(iterations: int, loggers: list[str], root: Path, tell: Calla
 
 
 def _trackers(loggers: list[str]) -> list[str]:
-    return ["--no_log_wandb", "--logger", "console", *(name for name in loggers if name != "console")]
+    return [*([] if "wandb" in loggers else ["--no_log_wandb"]), "--logger", "console", *loggers]
 
 
 def main() -> int:

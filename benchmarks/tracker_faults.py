@@ -1,7 +1,7 @@
 """Every fault that a tracker can have, met by real training runs: what is lost, and what it costs.
 
-    python benchmarks/tracker_faults.py                          # the whole table, into docs/tracker_faults.md
-    python benchmarks/tracker_faults.py --only killed/mlflow     # the cells whose `fault/place` holds this, printed
+    python benchmarks/tracker_faults.py                          # the whole of docs/tracker_faults.md
+    python benchmarks/tracker_faults.py --only killed/mlflow     # of its rows those whose `fault/place` holds this
 
 Each cell is a `python main.py` of 60 iterations with one tracker, a fault, and then `scripts/sync.py`. Servers are
 real (`mlflow server`, PostgreSQL) or the stand-in W&B server of the tests, behind a gate that fails as it is told.
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import math
 import os
 import platform
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,7 +35,7 @@ from tracking_run import environment, processes_with, sync
 from wandb_stand_in import KEY, StandIn
 
 from navrl.tracking.ledger import read_ledger
-from navrl.tracking.record import read_rows, read_summary
+from navrl.tracking.record import read_events, read_rows, read_summary
 
 PATIENCE = 5.0  # tracker_timeout of these runs, seconds
 AWHILE = 2.0  # how long a fault in the middle lasts, seconds
@@ -178,10 +177,9 @@ class Cell:
         self.root, self.home = directory / "runs", directory / "home"
         self.flags: list[str] = []
         self.variables: dict[str, str] = dict(place.variables)
-        self.wall, self.code = 0.0, -1  # seconds without those for which training was held
+        self.code, self.ended = -1, 0.0  # exit code of training, wall time of its end
         self.resumed = False
         self.process: subprocess.Popen | None = None
-        self._began = 0.0
 
     @property
     def run_dir(self) -> Path:
@@ -195,10 +193,10 @@ class Cell:
         """Start `python main.py`."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.place.prepare(self.root)
-        loggers = ["--no_log_wandb", "--logger", "console", *filter(None, [self.place.tracker])]
+        tracker = self.place.tracker
+        loggers = ["--logger", "console", *filter(None, [tracker]), *(["--no_log_wandb"] if tracker != "wandb" else [])]
         where = ["--experiment_name", "run", "--run_dir", str(self.root)]
         argv = arguments or (*TRAINING, *where, *loggers, *self.flags)
-        self._began = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, str(ROOT / "main.py"), *argv], env=environment(self.home, **self.variables), cwd=ROOT,
             stdin=subprocess.DEVNULL, stdout=open(self.directory / "out.txt", "ab"), stderr=subprocess.STDOUT,
@@ -210,13 +208,11 @@ class Cell:
         So a fault that follows meets both at work, however slow this machine is at the moment.
         """
         self.until(lambda: len(read_rows(self.run_dir)) >= rows)
-        began = time.monotonic()
         self.process.send_signal(signal.SIGSTOP)
         try:
             self.until(lambda: self.ledger.get("rows", 0) >= held and self.ledger.get("state") == "publishing")
         finally:
             self.process.send_signal(signal.SIGCONT)
-            self.wall -= time.monotonic() - began
 
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 120
@@ -230,7 +226,7 @@ class Cell:
     def end(self) -> None:
         """Wait for the end of training."""
         self.code = self.process.wait(timeout=200)
-        self.wall += time.monotonic() - self._began
+        self.ended = time.time()
 
     def run(self) -> None:
         self.begin()
@@ -420,7 +416,7 @@ class Outcome:
     lost_locally: int
     owed: int
     lost: int
-    wall: float
+    extra: float
     why: str = ""
     home: int = 0
     left: int = 0
@@ -440,7 +436,8 @@ def measure(key: str, place: Place, directory: Path, reference: list[dict]) -> O
         record, summary = read_rows(cell.run_dir), read_summary(cell.run_dir)
         found = Outcome(
             title, place.title, cell.code == 0 and summary["status"] == "finished", lost_rows(record, reference),
-            summary.get("trackers", {}).get(place.tracker, {}).get("owed", len(record)), -1, cell.wall,
+            summary.get("trackers", {}).get(place.tracker, {}).get("owed", len(record)), -1,
+            extra_seconds(cell, record),
         )  # fmt: skip
         if not found.finished:
             found.why = f"exit code {cell.code}, {summary.get('status')}: {cell.said()}"
@@ -461,11 +458,17 @@ def measure(key: str, place: Place, directory: Path, reference: list[dict]) -> O
     except Exception as error:
         if cell.process is not None and cell.process.poll() is None:
             cell.process.kill()
-        return Outcome(title, place.title, False, -1, -1, -1, cell.wall, f"{type(error).__name__}: {error}")
+        return Outcome(title, place.title, False, -1, -1, -1, math.nan, f"{type(error).__name__}: {error}")
     finally:
         if os.path.ismount(cell.root):
             subprocess.run(["umount", "-l", str(cell.root)], check=False)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def extra_seconds(cell: Cell, record: list[dict]) -> float:
+    """What the tracker added to the wall time: in the loop, and from the end of training to that of the process."""
+    finish = [event["wall"] for event in read_events(cell.run_dir) if event["event"] == "finish"][-1]
+    return sum(row.get("perf/tracking_seconds", 0.0) for row in record) + cell.ended - finish
 
 
 def lost_rows(record: list[dict], reference: list[dict]) -> int:
@@ -478,63 +481,71 @@ def lost_rows(record: list[dict], reference: list[dict]) -> int:
     return sum(have.get(row["step"]) != plain(row) for row in reference)
 
 
-def measure_place(make: type[Place], keys: list[str], base: Path, reference: list[dict], plain: float
-                  ) -> list[tuple[str, Outcome]]:  # fmt: skip
+def measure_place(make: type[Place], keys: list[str], base: Path, reference: list[dict]) -> list[Outcome]:
     place, found = make(base / make.name), []
     try:
         for key in keys:
             outcome = measure(key, place, base / make.name / key, reference)
-            found.append((key, outcome))
+            found.append(outcome)
             print(f"{'good' if outcome.good else 'BAD '} {key}/{make.name}: lost {outcome.lost_locally} locally, "
-                  f"{outcome.lost} after sync, {outcome.owed} owed at the end, {outcome.wall - plain:+.1f} s"
+                  f"{outcome.lost} after sync, {outcome.owed} owed at the end, {outcome.extra:.1f} s more"
                   + (f"\n     {outcome.why}" if outcome.why else ""), flush=True)  # fmt: skip
     finally:
         place.close()
     return found
 
 
-def without_tracker(base: Path, jobs: int) -> tuple[list[dict], float]:
-    """Rows and wall time of the same training with the local record alone."""
-
-    def one(number: int) -> tuple[list[dict], float]:
-        cell = Cell(Place(base), base / f"plain{number}")
-        cell.directory.mkdir(parents=True)
-        cell.run()
-        assert cell.code == 0, cell.said()
-        return read_rows(cell.run_dir), cell.wall
-
-    with ThreadPoolExecutor(jobs) as pool:
-        runs = list(pool.map(one, range(jobs)))
-    return runs[0][0], statistics.median(wall for _, wall in runs)
+def without_tracker(base: Path) -> list[dict]:
+    """Rows of the same training with the local record alone."""
+    cell = Cell(Place(base), base / "plain")
+    cell.directory.mkdir(parents=True)
+    cell.run()
+    assert cell.code == 0, cell.said()
+    print(f"without a tracker: {extra_seconds(cell, read_rows(cell.run_dir)):.1f} s more", flush=True)
+    return read_rows(cell.run_dir)
 
 
-def report(outcomes: list[Outcome], rows: int, plain: float, seconds: float) -> str:
+def table(outcomes: list[Outcome], known: Path) -> list[str]:
+    """Rows of the table, in the order of the faults; what was not measured now stays as it is in `known`."""
+    rows = {}
+    if known.exists():
+        for line in known.read_text(encoding="utf-8").splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if len(cells) == HEAD.count("|") - 1:
+                rows[cells[0], cells[1]] = line
+    for outcome in outcomes:
+        cells = [outcome.fault, outcome.place, "yes" if outcome.finished else "NO", outcome.lost_locally, outcome.owed,
+                 outcome.lost, f"{outcome.extra:.1f}"]  # fmt: skip
+        rows[outcome.fault, outcome.place] = "| " + " | ".join(str(cell) for cell in cells) + " |"
+    cells = ((title, make.title) for title, _, places in FAULTS.values() for make in places)
+    return [rows[cell] for cell in cells if cell in rows]
+
+
+def report(outcomes: list[Outcome], known: Path, rows: int) -> str:
     packages = ", ".join(f"{name} {version(name)}" for name in ("wandb", "mlflow", "swanlab", "tensorboard", "torch"))
     lines = [
         "# What faults of trackers do to a run", "",
-        f"Made by `python benchmarks/tracker_faults.py` on {date.today()} in {seconds / 60:.0f} minutes; "
-        f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, {packages}.", "",
-        f"Every cell is a real training (`python main.py`, {rows} rows) with one tracker and one fault, then "
-        "`scripts/sync.py` once the fault is gone. *Lost locally*: rows that differ from those of the same training "
-        "without a tracker, `time` and `perf/` apart. *Owed at the end*: rows that the run itself says the tracker does "
-        "not have when training ends; offline trackers owe all. *Lost after sync*: rows of `metrics.jsonl` of which the "
-        "tracker's own reader finds a value missing, different or twice (in resumed runs `time` and `perf/` apart: a "
-        f"step that was published before the kill stays as it was). *Extra wall time*: against {plain:.1f} s without a "
-        f"tracker, two runs at a time; `tracker_timeout` is {PATIENCE:.0f} s.", "",
-        HEAD, "|---|---|---|---|---|---|---|",
+        f"Made by `python benchmarks/tracker_faults.py`, last on {date.today()}; {os.cpu_count()} cores, "
+        f"{platform.system()}, Python {platform.python_version()}, {packages}.", "",
+        f"Every row is a real training (`python main.py`, {rows} rows of metrics) with one tracker and one fault, then "
+        "`scripts/sync.py` once the fault is gone.", "",
+        "* *Lost locally*: rows that differ from those of the same training without a tracker, `time` and `perf/` apart.",
+        "* *Owed at the end*: rows that, as the run itself says, the tracker does not have when training ends; one that "
+        "is offline has none.",
+        "* *Lost after sync*: rows of `metrics.jsonl` of which the tracker's own reader finds a value missing, different "
+        "or twice. In resumed runs `time` and `perf/` apart: a step that was published before the kill stays as it was.",
+        "* *Extra wall time*: seconds that tracking took in the loop, and from the end of training to that of the process "
+        f"(`tracker_timeout` is {PATIENCE:.0f} s here).", "",
+        HEAD, "|---|---|---|---|---|---|---|", *table(outcomes, known), "",
+        "No row left a file in the home directory or a process behind." if all(outcome.good for outcome in outcomes) else
+        "NOT ALL IS WELL: see what the command prints.",
     ]  # fmt: skip
-    for outcome in outcomes:
-        cells = [outcome.fault, outcome.place, "yes" if outcome.finished else "NO", outcome.lost_locally, outcome.owed,
-                 outcome.lost, f"{outcome.wall - plain:.1f}"]  # fmt: skip
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
-    home, left = sum(outcome.home for outcome in outcomes), sum(outcome.left for outcome in outcomes)
-    lines += ["", f"{len(outcomes)} cells. Files that they left in the home directory: {home}; processes left: {left}."]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="cells whose `fault/place` holds this text; nothing is written")
+    parser.add_argument("--only", default="", help="cells whose `fault/place` holds this text")
     parser.add_argument("--list", action="store_true", help="name the cells and end")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "tracker_faults.md")
@@ -545,23 +556,16 @@ def main() -> int:
     if options.list or not plan:
         print("\n".join(f"{key}/{make.name}" for make, keys in plan.items() for key in keys) or "no such cell")
         return 0 if plan else 2
-    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="navrl-faults-") as directory:
         base = Path(directory)
-        reference, plain = without_tracker(base, options.jobs)
-        print(f"without a tracker: {len(reference)} rows, {plain:.1f} s", flush=True)
+        reference = without_tracker(base)
         with ThreadPoolExecutor(options.jobs) as pool:
             order = sorted(plan, key=lambda make: -len(plan[make]))
-            tables = pool.map(lambda make: measure_place(make, plan[make], base, reference, plain), order)
-            found = [pair for table in tables for pair in table]
-    outcomes = [outcome for _, outcome in sorted(found, key=lambda pair: list(FAULTS).index(pair[0]))]
-    text = report(outcomes, len(reference), plain, time.monotonic() - began)
-    if options.only:
-        print(text)
-    else:
-        options.out.parent.mkdir(exist_ok=True)
-        options.out.write_text(text, encoding="utf-8")
-        print(f"{options.out}: {len(outcomes)} cells, {sum(not outcome.good for outcome in outcomes)} bad")
+            places = pool.map(lambda make: measure_place(make, plan[make], base, reference), order)
+            outcomes = [outcome for place in places for outcome in place]
+    options.out.parent.mkdir(exist_ok=True)
+    options.out.write_text(report(outcomes, options.out, len(reference)), encoding="utf-8")
+    print(f"{options.out}: {len(outcomes)} rows, {sum(not outcome.good for outcome in outcomes)} bad")
     return 0 if all(outcome.good for outcome in outcomes) else 1
 
 

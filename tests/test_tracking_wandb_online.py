@@ -95,10 +95,17 @@ def test_an_offline_run_that_moved_syncs_once_with_an_empty_home(tmp_path, serve
     steps = server.steps(moved)
     assert steps == [row["step"] for row in read_rows(moved)]
     assert committed(server, moved) == {path.name: sha256_of(path) for path in (moved / "checkpoints").iterdir()}
-    artifacts = set(server.dump()["artifacts"])
+    assert list((tmp_path / "home2").rglob("*")) == []
+    before, run = server.dump(), server.run(moved)
     assert tracking_run.sync(env, moved).returncode == 0
-    assert server.steps(moved) == steps and set(server.dump()["artifacts"]) == artifacts
-    assert server.run(moved)["inserts"] == 1
+    after, again = server.dump(), server.run(moved)
+    assert after["artifacts"] == before["artifacts"]
+    assert again["inserts"] == 1 and again["history"] == run["history"]
+    config, first_config = ({k: v for k, v in part["config"].items() if k != "_wandb"} for part in (again, run))
+    assert config == first_config  # `_wandb`: what W&B notes of its own use
+    model = "/_put/artifact/"
+    blobs = [{k: v for k, v in dump["sha256"].items() if k.startswith(model)} for dump in (before, after)]
+    assert blobs[0] == blobs[1] and len(blobs[0]) >= 4
 
 
 def test_a_killed_run_is_closed_as_crashed_by_its_child(tmp_path, server):

@@ -79,6 +79,10 @@ def main(options: dict[str, Any]) -> None:
             path = record.checkpoints_dir / f"checkpoint_ep{i}.pt"
             path.write_bytes(os.urandom(5000))
             hub.log_artifact(path, step=100 * i, episodes=i, score=-10 + 0.1 * i, aliases=["latest", "best"])
+            if "media_bytes" in options:
+                path = record.media_dir / f"step_{i}.gif"
+                path.write_bytes(GIF.ljust(options["media_bytes"], b"\0"))
+                hub.log_media(100 * i, "eval/large", path)
         slowest = max(slowest, time.monotonic() - began)
         time.sleep(options.get("pause", 0.0))
     np.savez(record.media_dir / "episode_0.npz", positions=np.arange(24.0).reshape(4, 3, 2), rewards=np.ones((4, 3)))

@@ -228,6 +228,8 @@ class Publisher:
             for variable in [name for name in os.environ if name.lower().endswith("_proxy")]:
                 del os.environ[variable]
         self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
+        if parent is None:            # it is how long a run may be held at its end; nobody is held now
+            self.patience = max(self.patience, NO_PROGRESS)
         self.source = Source(run_dir)
         self.ledger = Ledger(run_dir / "tracking" / backend)
         self.tracker: Tracker = tracker_class(backend)()
@@ -237,6 +239,7 @@ class Publisher:
         self._over = threading.Event()
         self._moved = time.monotonic()
         self._progress = (0, 0.0)
+        self._started, self._spent = False, 0
         self._ended_at: float | None = None
 
     @property
@@ -337,6 +340,7 @@ class Publisher:
             self.ledger.add(extra)
             self.source.mark_sent(extra)
         self.tracker.begin_at(self.ledger.counted())
+        self._started = True
         self.ledger.update(state="publishing", url=self.tracker.url, local=self.tracker.local, error="")
         return True
 
@@ -444,8 +448,10 @@ class Publisher:
 
     def _send(self, item: Item) -> Receipt | None:
         tracker, data = self.tracker, item.data
-        if item.kind in ("media", "trace", "table"):
-            self._check_budget()
+        if item.kind in ("media", "trace"):
+            self._check_budget(self._file(data).stat().st_size)
+        elif item.kind == "table":
+            self._check_budget(len(json.dumps(data)))
         if item.kind == "row":
             tracker.log_row(item.step, item.wall, data)
         elif item.kind == "media":
@@ -464,13 +470,18 @@ class Publisher:
                 return tracker.log_artifact(self._file(data), redact_all(data["aliases"]), redact_all(about) | kept)
         return None
 
-    def _check_budget(self) -> None:
-        """`tracker_disk_budget_mb` bounds what the tracker keeps on this disk; rows are small and always kept."""
+    def _check_budget(self, more: int) -> None:
+        """`tracker_disk_budget_mb` bounds what all trackers keep of this run on this machine; rows are always kept.
+
+        more: bytes that are to come. Checkpoints are no matter: trackers read or link the run's own file.
+        """
         budget = self.info.settings.get("tracker_disk_budget_mb")
-        if budget and directory_bytes(self.ledger.directory) > float(budget) * 2**20:
-            self.ledger.say(f"{self.backend}: tracker_disk_budget_mb: {budget} MB are used; "
-                            "media and tables are left out")
-            raise Unpublishable("the disk budget is used up")
+        if budget:
+            places = [self.run_dir / "tracking", *self.tracker.directories()]
+            if sum(map(directory_bytes, places)) + more > float(budget) * 2**20:
+                self.ledger.say(f"{self.backend}: tracker_disk_budget_mb: {budget} MB are used by trackers; further "
+                                "media and tables stay in the run directory alone, rows and checkpoints go on")
+                raise Unpublishable("the disk budget is used up")
 
     def _file(self, data: Mapping[str, Any]) -> Path:
         path = (self.run_dir / data["path"]).resolve()
@@ -532,12 +543,14 @@ def wanted(keep: str | None, aliases: list[str]) -> bool:
 
 
 def directory_bytes(directory: Path) -> int:
+    """Bytes of the files below a directory; one that has a second name elsewhere takes no space of its own."""
     total = 0
     for path in directory.rglob("*"):
         try:
-            total += path.lstat().st_size
+            status = path.lstat()
         except OSError:               # removed meanwhile
-            pass
+            continue
+        total += status.st_size if status.st_nlink == 1 else 0
     return total
 
 

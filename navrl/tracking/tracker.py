@@ -118,6 +118,10 @@ class Tracker:
     def alert(self, title: str, text: str, level: str, step: int | None) -> None:
         raise Unpublishable("it has no alerts")
 
+    def directories(self) -> list[Path]:
+        """Where this run's files are kept on this machine by the tracker, outside the run directory."""
+        return []
+
     def flush(self) -> None:
         """Called about once a second while there is something new: hand over what is buffered here."""
 

@@ -369,8 +369,11 @@ class _UploadLog:
 # ------------------------------------------------------------------------------------------ small things
 
 def _add(artifact: Any, run_dir: Path, path: Path, name: str) -> None:
-    """Without a copy, and relative to the run directory (the working directory), so that a moved run still syncs."""
-    artifact.add_file(os.path.relpath(path, run_dir), name=name, policy="immutable")
+    """Without a copy, and relative to the run directory (the working directory), so that a moved run still syncs.
+
+    W&B's cache would be a second copy of what the run directory has.
+    """
+    artifact.add_file(os.path.relpath(path, run_dir), name=name, policy="immutable", skip_cache=True)
 
 
 def _name_files_from_here(run: Any) -> None:
