@@ -33,8 +33,8 @@ ITERATIONS, STEPS = 20, 40  # of BASE; rollouts of 10 steps cut the episodes of 
 IPPO, CONTINUOUS = ("--algorithm_name", "ippo"), ("--continuous_actions",)
 MPE2 = ("--env_backend", "mpe2", "--num_workers")
 CURRICULUM = ("--curriculum", "--curriculum_advance_at", "200,500")
-THREADS = ("--torch_threads", "2", "--num_envs", "64", "--hidden_size", "64", "--mini_batch_size", "640",
-           "--total_env_steps", str(ITERATIONS * 640))  # fmt: skip
+THREADS = ("--torch_threads", "2", "--num_envs", "32", "--hidden_size", "64", "--mini_batch_size", "320",
+           "--total_env_steps", str(ITERATIONS * 320))  # fmt: skip
 CONSTANT = ("--lr_schedule", "constant")
 
 
@@ -91,7 +91,7 @@ class Runs:
         """Stop at a random iteration."""
         iteration = self.chance.randint(1, ITERATIONS - 1)
         child = stop_tools.start(argv, self.root / "said.txt", ("iteration", iteration, signal.SIGTERM))
-        assert stop_tools.wait(child) == 143, (self.root / "said.txt").read_text()[-2000:]
+        assert stop_tools.wait(child, 300) == 143, (self.root / "said.txt").read_text()[-2000:]
         return run_dirs(root)[0]
 
     def by(self, number: int, argv: list[str], root: Path) -> Path:
@@ -105,13 +105,13 @@ class Runs:
     def hit(self, number: int, argv: list[str], root: Path, rows: int) -> bool:
         """Start it and send the signal a moment after there are so many rows; whether it met the run."""
         child = stop_tools.start(argv, self.root / "said.txt")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while lines_below(root) < rows:
             assert time.monotonic() < deadline, (self.root / "said.txt").read_text()[-2000:]
             time.sleep(0.001)
         time.sleep(self.chance.uniform(0, 0.04))
         os.kill(child, number)
-        code = stop_tools.wait(child)
+        code = stop_tools.wait(child, 300)
         assert code in (0, 143, -number), (self.root / "said.txt").read_text()[-2000:]
         return code != 0
 
