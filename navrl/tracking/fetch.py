@@ -111,10 +111,10 @@ def fetch(reference: str, directory: Path, settings: Mapping[str, Any], *, with_
         client.stdin.flush()                      # kept open: its end tells the client that we are gone
         _wait(client, directory / FILES)
         answer = json.loads((directory / ANSWER).read_text(encoding="utf-8"))
+    except TimeoutError:
+        answer = {"error": f"nothing has come from the server for {PATIENCE:.0f} s"}
     except (OSError, ValueError):
         answer = {"error": f"its client ended early{_last_line(directory / LOG)}"}
-    except TimeoutError:
-        answer = {"error": f"the server has sent nothing for {PATIENCE:.0f} s"}
     finally:
         _end(client)
     try:
@@ -279,9 +279,12 @@ def _require_store(uri: str) -> None:
         import sqlalchemy
     except ImportError:
         raise FetchError("MLflow is not installed; `pip install mlflow==3.17.2`") from None
-    with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.pool.NullPool).connect() as connection:
-        if not sqlalchemy.inspect(connection).has_table("model_versions"):
-            raise FetchError(f"{redact(uri)} is no MLflow store; {hint}")
+    try:
+        with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.pool.NullPool).connect() as connection:
+            if not sqlalchemy.inspect(connection).has_table("model_versions"):
+                raise FetchError(f"{redact(uri)} is no MLflow store; {hint}")
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise FetchError(f"{redact(uri)}: {_one_line(error)}") from None
 
 
 def _artifacts_on_this_machine(uri: str) -> bool:
