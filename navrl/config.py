@@ -332,8 +332,8 @@ class Config(BaseModel):
     mlflow_tracking_uri: Text | None = _tracker(
         None, "MLflow store or server (also MLFLOW_TRACKING_URI). null: an SQLite file beside the runs.", allowed=TEXT)
     trace: Literal["none", "mlflow", "wandb", "weave"] = _tracker(
-        "none", "Which tracker gets evaluation episodes as traces. mlflow: a span a step and agent. W&B always gets "
-                "them as tables, with wandb as with none. weave is not supported yet and refused.")
+        "none", "Which tracker gets evaluation episodes as traces, a span a step and agent: mlflow, or W&B's weave "
+                "(pip install weave; online only). W&B always gets them as tables, with wandb as with none.")
     keep_artifacts: Literal["final", "best", "all"] = _tracker(
         "best", "Which checkpoints trackers get: the final one, the best and the final, or all.")
     tracker_timeout: float = _tracker(
@@ -407,10 +407,10 @@ class Config(BaseModel):
               "network: entity has none; leave it false, or use network: mlp or gru")
         check(self.hidden_size % 4 == 0 or self.network != "entity", "hidden_size network",
               f"{self.hidden_size}: network: entity needs a multiple of 4")
-        check(self.trace != "weave", "trace",
-              "weave is not supported yet; W&B gets evaluation episodes as tables with trace: none")
-        check(self.trace in ("none", "weave", *self.trackers), "trace logger log_wandb",
-              f"{self.trace} needs {self.trace} in logger")
+        traced = "wandb" if self.trace == "weave" else self.trace
+        check(traced in ("none", *self.trackers), "trace logger log_wandb", f"{self.trace} needs {traced} in logger")
+        check(self.trace != "weave" or self.privacy != "strict", "trace privacy",
+              "weave is refused with privacy: strict; it is online only")
         for tracker, key in (("wandb", "wandb_mode"), ("swanlab", "swanlab_mode")):
             online = tracker in self.trackers and getattr(self, key) == "online"
             check(not online or self.privacy != "strict", f"{key} privacy logger log_wandb",

@@ -157,7 +157,8 @@ def test_keys_that_need_each_other_are_checked() -> None:
         {"network": "gru", "rollout_length": 25, "chunk_length": 10},
         {"trace": "mlflow"},
         {"trace": "wandb", "log_wandb": False},
-        {"trace": "weave", "log_wandb": True},  # there is no support yet: not taken and then not done
+        {"trace": "weave", "log_wandb": False},
+        {"trace": "weave", "log_wandb": True, "privacy": "strict"},  # Weave is online only
         {"privacy": "strict", "wandb_mode": "online"},
         {"privacy": "strict", "swanlab_mode": "online", "logger": ["swanlab"]},
     ):

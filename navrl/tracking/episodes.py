@@ -10,6 +10,8 @@ from navrl.metrics.geometry import touching
 from navrl.metrics.trajectories import Trajectories, load_npz
 from navrl.tracking.tracker import Unpublishable
 
+ACTED = ("action", "actions", "reward", "rewards", "contact")       # in a trace, a span's outputs; the rest are inputs
+
 
 def episode_arrays(path: Path) -> dict[str, np.ndarray]:
     """Arrays `[steps, agents, ...]` of the first episode in `path`.

@@ -20,7 +20,7 @@ from typing import Any
 
 from navrl.redaction import HIDDEN, redact
 from navrl.tracking.convert import flat, json_ready
-from navrl.tracking.episodes import episode_arrays
+from navrl.tracking.episodes import ACTED, episode_arrays
 from navrl.tracking.probe import answers
 from navrl.tracking.record import RunLock, read_events
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable
@@ -36,7 +36,6 @@ STORE = "mlflow.db"                               # the default store, beside th
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 PARENT_OF, UID = "navrl.parent_of", "navrl.uid"   # tags that say which runs are whose
-ACTED = ("action", "actions", "reward", "rewards", "contact")               # a span's outputs; the rest are its inputs
 RUN_PARENT, LOGGED_ARTIFACTS = "mlflow.parentRunId", "mlflow.loggedArtifacts"     # MLflow's own
 
 

@@ -40,6 +40,7 @@ class WandbTracker(Tracker):
         self._had: dict[str, Any] = {}            # and its summary then
         self._code: tuple[Receipt, Path] | None = None
         self._core_log: _UploadLog | None = None
+        self._weave: Any = None       # False once it cannot be used
 
     # ---- start
 
@@ -164,7 +165,29 @@ class WandbTracker(Tracker):
                                                   allow_mixed_types=True), "step": step}, wall)
 
     def log_trace(self, step: int, wall: float, name: str, path: Path) -> None:
+        self._log_weave(step, wall, name, path)
         self.log_table(step, wall, name, *episode_table(path))
+
+    def _log_weave(self, step: int, wall: float, name: str, path: Path) -> None:
+        """With `trace: weave`, a trace beside the table. What Weave does not take is said once and costs no row."""
+        if self._info.settings.get("trace") != "weave" or self._weave is False:
+            return
+        if self.local:
+            self.say("wandb: trace: weave is online only; the traces go with the run when it is published")
+            return
+        from navrl.tracking.weave import WeaveTraces, WeaveUnavailable
+        try:
+            if self._weave is None:
+                self._weave = WeaveTraces(self.run.entity, self.run.project, self.run.id)
+            self._weave.send(path, name=name, step=step, wall=wall, run=self._info.name)
+        except WeaveUnavailable as error:
+            self.say(f"wandb: {error}")
+            self._weave = False
+        except Unpublishable:
+            raise
+        except Exception as error:
+            self.say(f"wandb: trace: weave: traces are left out, the tables are there ({_one_line(error)})")
+            self._weave = False
 
     def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> Receipt | None:
         import wandb
