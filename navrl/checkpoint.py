@@ -12,6 +12,7 @@ import json
 import pickle
 import shutil
 import zipfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,20 @@ import torch
 
 from navrl.files import replacing, sha256_of, write_text
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "index.json"
 # A policy of this project takes about a megabyte; a file that unpacks to more than this is not one of ours.
 SIZE_LIMIT = 4 << 30
+
+
+def _owes_nothing(state: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 could not say that the evaluation of its step is not done."""
+    return {"owed": None} | state
+
+
+# A format -> what makes its state one of the next format. Who changes what a state holds raises FORMAT, adds a step
+# here, and keeps a file of the old format in tests/data.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _owes_nothing}
 
 
 class CheckpointError(Exception):
@@ -148,7 +159,7 @@ class CheckpointStore:
 
 
 def load(path: Path | str) -> dict[str, Any]:
-    """Read one checkpoint onto the CPU. Raises CheckpointError: missing, damaged, foreign, of a newer format."""
+    """Read one checkpoint onto the CPU. Raises CheckpointError: missing, damaged, foreign, of a format that is not read."""
     path = Path(path)
     expected = _indexed_digest(path)
     try:
@@ -168,11 +179,23 @@ def load(path: Path | str) -> dict[str, Any]:
         raise CheckpointError(f"{path}: holds more than tensors and plain values, so NAVRL did not write it") from None
     except (Exception, MemoryError):  # a damaged file can make torch raise anything
         raise CheckpointError(f"{path}: truncated, damaged or no checkpoint at all") from None
-    if not isinstance(state, dict) or not isinstance(state.get("format"), int) or "config" not in state:
+    known = isinstance(state, dict) and type(state.get("format")) is int and isinstance(state.get("config"), str)
+    if not known:
         raise CheckpointError(f"{path}: not a checkpoint of NAVRL")
-    if state["format"] > FORMAT:
-        raise CheckpointError(f"{path}: format {state['format']} is newer than what is read here ({FORMAT}); update NAVRL")
-    return state
+    return _migrated(state, path)
+
+
+def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The state in today's format. Raises CheckpointError for a format from which no steps lead here."""
+    version = state["format"]
+    if version > FORMAT:
+        raise CheckpointError(f"{path}: format {version} is newer than what is read here ({FORMAT}); update NAVRL")
+    while version < FORMAT:
+        if version not in MIGRATIONS:
+            raise CheckpointError(f"{path}: format {version} is not read here; formats {min(MIGRATIONS)} to {FORMAT} are")
+        state = MIGRATIONS[version](state)
+        version += 1
+    return state | {"format": FORMAT}
 
 
 def _indexed_digest(path: Path) -> str | None:

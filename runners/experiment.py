@@ -154,7 +154,7 @@ class Experiment:
         self.store.forget_after(step)
         if state is not None:
             self.health.load_state_dict(state["health"])
-            self.best_score, self.owed = state["best_score"], state.get("owed")
+            self.best_score, self.owed = state["best_score"], state["owed"]
             self.saved_at = step if self.owed is None else -1
         # A row that was written without its evaluation is written anew.
         self.record.truncate_after(-1 if state is None else step if self.owed is None else step - 1)

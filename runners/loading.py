@@ -41,6 +41,8 @@ def read_checkpoint(
         return load(path), path
     except CheckpointError as error:
         raise ConfigError([Fault("checkpoint", str(error))]) from error
+    except OSError as error:  # of a path that no file can have
+        raise ConfigError([Fault("checkpoint", f"{error.filename or source}: {error.strerror}")]) from error
 
 
 def _fetched(reference: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
@@ -60,7 +62,7 @@ def misfit(state: dict[str, Any], spec: TaskSpec) -> str:
     names = ("env_id", "action", "observation_sizes", "agents")
     differ = [name for name in names if isinstance(there, dict) and there.get(name) != here[name]]
     if not differ:
-        return "its network has other weights than its configuration says"
+        return "its parameters are missing, or others than its configuration says"
     words = [f"{name.replace('_', ' ')} {_brief(there.get(name))} in the checkpoint, "
              f"{_brief(here[name])} in the task" for name in differ]
     return "; ".join(words)

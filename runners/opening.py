@@ -23,7 +23,7 @@ from runners.setup import describe_task
 
 # What a checkpoint's task must share with the run's; a newer package that defines the same task may go on.
 SAME_TASK = ("env_id", "agents", "observation_sizes", "action", "settings")
-NEEDED = ("runner", "health", "best_score", "elapsed")  # of a checkpoint, beside its configuration and task
+NEEDED = ("runner", "health", "best_score", "owed", "elapsed")  # of a checkpoint, beside its configuration and task
 MAX_NAMED = 5  # keys in the notice of a mixed group
 
 

@@ -11,9 +11,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,15 @@ def _check_output(key: str, path: str | None) -> None:
         raise ConfigError([Fault(key, f"{path}: an animation is a .gif; name it so")])
 
 
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """An OSError in here (the disk takes no more) names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+
 def evaluate_main(argv: list[str]) -> int:
     options, settings = parse(argv)
 
@@ -93,14 +104,16 @@ def evaluate_main(argv: list[str]) -> int:
     finally:
         env.close()
     if options.json:
-        write_json(options.json, summary)
+        with _naming(options.json):
+            write_json(options.json, summary)
     if options.csv:
-        with open(options.csv, "w", newline="", encoding="utf-8") as file:
+        with _naming(options.csv), open(options.csv, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["episode", *values])
             writer.writerows([i, *row] for i, row in enumerate(zip(*(v.tolist() for v in values.values()))))
     if options.render:
-        write_animation(trajectories.episodes(range(min(FIRST_EPISODES, options.episodes))), options.render)
+        with _naming(options.render):
+            write_animation(trajectories.episodes(range(min(FIRST_EPISODES, options.episodes))), options.render)
     # Said last: a reader that leaves (| head) must not cost the files
     print("\n".join(report.table({options.policy or options.which: summary})))
     if options.render:
@@ -165,7 +178,7 @@ def _play(options: argparse.Namespace, config: Config, state: dict[str, Any] | N
         algorithm = make_algorithm(config, env.spec, torch.device("cpu"))
         try:
             algorithm.load_policy(state["runner"]["algorithm"])
-        except (RuntimeError, KeyError) as error:
+        except (RuntimeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError([Fault("checkpoint", f"it does not fit this task: {misfit(state, env.spec)}")]) from error
         generator = torch.Generator().manual_seed(options.seed) if options.sampled else None
         policy = LearnedPolicy(algorithm, generator)

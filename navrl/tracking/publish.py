@@ -203,10 +203,14 @@ def read_run_info(run_dir: Path) -> RunInfo:
     path = run_dir / "tracking" / "run.json"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        known = {field.name for field in fields(RunInfo)} - NOT_STORED
+        info = RunInfo(run_dir=run_dir, **{key: value for key, value in values.items() if key in known})
+        if not (isinstance(info.uid, str) and all(isinstance(part, dict) for part in (info.settings, info.config,
+                                                                                      info.metadata))):
+            raise TypeError("values of another kind")
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise RecordError(f"{run_dir} is no run that can be published ({path.name}: {error})") from None
-    known = {field.name for field in fields(RunInfo)} - NOT_STORED
-    return RunInfo(run_dir=run_dir, **{key: value for key, value in values.items() if key in known})
+    return info
 
 
 # ------------------------------------------------------------------------------------------ publishing

@@ -338,6 +338,7 @@ class LocalRecord:
         self._metrics.rows, self._events.rows = [], []
         self._summary = self._load_summary()
         self.update_summary(status="running")
+        self._started = time.monotonic()          # what came before, on a slow disk seconds, is no part of the run
         self.event("attempt", uid=self.uid, suffix=self.suffix, base=0.0)
         for directory in (run_dir / "tracking", run_dir, *run_dir.parents[:4]):
             settle_names(directory)
@@ -359,7 +360,9 @@ class LocalRecord:
             if not part or part in (".", "..") or "/" in part or "\0" in part:
                 raise RecordError(f"{part!r} is no directory name")
         parent = Path(root).expanduser().absolute() / project_dir / group_dir
+        absent = []
         try:
+            absent = [directory for directory in (parent, *parent.parents) if not directory.exists()]
             parent.mkdir(parents=True, exist_ok=True)
             number = 1
             while True:
@@ -377,6 +380,9 @@ class LocalRecord:
                     continue
                 return cls._begin(run_dir, suffix)
         except OSError as error:
+            for directory in absent:
+                with contextlib.suppress(OSError):        # another run is in it, or it could not be made
+                    directory.rmdir()
             raise Unwritable(f"cannot write {error.filename or parent}: {error.strerror}; "
                              "choose a directory that can be written with --run_dir") from None
 
