@@ -161,7 +161,7 @@ def stops(configuration: str, runs: Runs) -> Iterator[Stop]:
             argv = ["--resume", str(run_dirs(root)[0])]
         yield line("kill -9 and SIGTERM in turn", runs.finish(argv))
     if configuration == "mappo entity discrete, batched, constant lr":
-        trackers = ("--logger", "console", "tensorboard", "wandb", "--wandb_mode", "offline")
+        trackers = ("--logger", "console", "tensorboard", "wandb", "--log_wandb", "--wandb_mode", "offline")
         yield resumed("SIGTERM, then with TensorBoard and W&B", term, *trackers)
     if configuration == "mappo gru continuous, mpe2 in 2 workers":
         yield resumed("kill -9, then in 1 worker", kill, "--num_workers", "1")

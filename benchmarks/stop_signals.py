@@ -61,6 +61,8 @@ def main() -> int:
                     moments.append((chance.choice(("amid a file", "collect", "update")), chance.randint(1, 8), second))
                 argv = tiny_argv(root, *FLAGS, "--num_workers", "1", "--logger", "console", *options.trackers,
                                  "--wandb_mode", "offline")  # fmt: skip
+                if "wandb" in options.trackers:
+                    argv.remove("--no_log_wandb")
                 began = time.monotonic()
                 code = stop_tools.wait(stop_tools.start(argv, root / "said.txt", *moments, whom=whom), 200)
                 said = (root / "said.txt").read_text()

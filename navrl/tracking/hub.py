@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from navrl.source import filter_kept, keep_changes, snapshot
 from navrl.tracking.console import Console
 from navrl.tracking.ledger import read_ledger
 from navrl.tracking.publish import FOR_THE_RUN, HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_run_info, write_run_info
-from navrl.tracking.record import LocalRecord, RecordError
+from navrl.tracking.record import LocalRecord, RecordError, RunLock
 from navrl.tracking.registry import TRACKERS
 from navrl.tracking.tracker import RunInfo, safe_name
 
@@ -58,8 +58,9 @@ class TrackerHub:
                                keep=lambda line: record.console(redact(line)), start_step=record.last_step or 0)
         self._children: dict[str, subprocess.Popen] = {}
         with self._timed():
-            info = self._describe(settings, science, metadata or {})
-            write_run_info(record.run_dir, _without_secrets(info))
+            with self._claiming_run_id():
+                info = self._describe(settings, science, metadata or {})
+                write_run_info(record.run_dir, _without_secrets(info))
             if source_root is not None:
                 self._keep_code(Path(source_root))
             for name in self.backends:
@@ -163,6 +164,18 @@ class TrackerHub:
         else:
             if note:
                 self.say(f"the code is kept without its commit: {note}")
+
+    @contextmanager
+    def _claiming_run_id(self) -> Iterator[None]:
+        """Between the look at the ids that are taken and the note of ours no other run does the same."""
+        if "wandb" not in self.backends or not os.environ.get("WANDB_RUN_ID"):
+            yield
+            return
+        lock = RunLock(self.record.run_dir.parents[2] / ".wandb_run_id.lock", patience=30.0)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _describe(self, settings: Mapping[str, Any], science: Mapping[str, Any],
                   metadata: Mapping[str, Any]) -> RunInfo:
