@@ -25,6 +25,10 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    from navrl.pipes import run_program
+    import atexit
 
+    from navrl.pipes import run_program
+    from runners.stopping import ignore_signals
+
+    atexit.register(ignore_signals)  # the code is decided, and the interpreter takes a while to end
     run_program(main)

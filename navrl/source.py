@@ -260,7 +260,8 @@ def _git(root: Path, *arguments: str) -> str:
     command = ["git", "-c", "core.quotepath=off", *arguments]
     try:
         done = subprocess.run(
-            command, cwd=root, env=environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=GIT_TIMEOUT
+            command, cwd=root, env=environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=GIT_TIMEOUT,
+            start_new_session=True,  # a terminal's Ctrl-C is for the run, which ends in order
         )
     except FileNotFoundError:
         raise GitUnknown("git is not installed" if root.is_dir() else f"{root.name}: no such directory") from None

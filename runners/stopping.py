@@ -78,6 +78,13 @@ class StopRequest:
         _say("stopping after this iteration; a second signal ends at once")
 
 
+def ignore_signals() -> None:
+    """From here on none of SIGNALS does anything."""
+    for name in SIGNALS:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
 def _say(line: str) -> None:
     with contextlib.suppress(OSError):  # not print: the signal may come amid one
         os.write(2, f"{line}\n".encode())

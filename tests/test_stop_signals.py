@@ -6,12 +6,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 import stop_tools
-from whole_runs import program, resume, rows, run_dirs, same_run, summary, tiny_argv, train
+from whole_runs import ROOT, program, resume, rows, run_dirs, same_run, summary, tiny_argv, train
 
 from navrl.checkpoint import CheckpointStore
 from navrl.tracking import hub
@@ -133,6 +134,14 @@ def test_a_second_signal_amid_the_checkpoint_leaves_one_to_go_on_from(point: int
     assert problems == []
     assert resume(run_dir).code == 0
     same_run(whole, run_dir)
+
+
+def test_a_signal_while_the_interpreter_ends_does_not_change_the_code() -> None:
+    words = ("import atexit, os, runpy, signal, sys; sys.argv = ['main.py', '--lr', 'x']\n"
+             "atexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"  # called last: the first that is registered
+             "runpy.run_path('main.py', run_name='__main__')")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "lr" in done.stderr
 
 
 def test_a_signal_that_comes_twice_at_once_is_one(tmp_path: Path) -> None:
