@@ -13,11 +13,13 @@ import os
 import re
 import time
 import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from navrl.files import replacing
 from navrl.redaction import HIDDEN, redact
 from navrl.tracking.convert import flat, json_ready
 from navrl.tracking.episodes import ACTED, episode_arrays
@@ -44,6 +46,7 @@ class MlflowTracker(Tracker):
 
     def __init__(self) -> None:
         self._client: Any = None
+        self._artifacts: Path | None = None       # this run's, where they are on this machine
         self._rows: list[Any] = []                # metrics not yet handed over
         self._held: set[int] = set()              # steps that the store had when we came
         self._odd: dict[str, str] = {}            # tags of metrics that were infinite
@@ -104,6 +107,7 @@ class MlflowTracker(Tracker):
             for run_id in (self._run_id, self._parent):
                 self._client.update_run(run_id, status="RUNNING")
         now = self._client.get_run(self._run_id)
+        self._artifacts = _local_directory(now.info.artifact_uri)
         self._describe(run, now.data.params)
         self._tables = [entry["path"] for entry in json.loads(now.data.tags.get(LOGGED_ARTIFACTS, "[]"))]
 
@@ -229,7 +233,7 @@ class MlflowTracker(Tracker):
 
     def log_media(self, step: int, wall: float, name: str, path: Path, caption: str | None) -> None:
         folder = f"media/{_key(name)}/step_{step}"
-        self._patiently(self._client.log_artifact, self._run_id, str(path), folder)
+        self._keep_file(path, folder)
         if caption:
             self._patiently(self._client.log_text, self._run_id, caption, f"{folder}/{path.name}.txt")
 
@@ -245,7 +249,7 @@ class MlflowTracker(Tracker):
                 self._patiently(self._client.set_tag, self._run_id, LOGGED_ARTIFACTS, shown)
 
     def log_trace(self, step: int, wall: float, name: str, path: Path) -> None:
-        self._patiently(self._client.log_artifact, self._run_id, str(path), f"media/{_key(name)}/step_{step}")
+        self._keep_file(path, f"media/{_key(name)}/step_{step}")
         if self._run.settings.get("trace") == "mlflow":
             from mlflow.tracing.client import TracingClient
             client = TracingClient(self._client.tracking_uri)
@@ -257,7 +261,7 @@ class MlflowTracker(Tracker):
     def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> Receipt | None:
         """The file in a directory of its own, and a version of the registered model that points there."""
         folder = self._patiently(self._folder, path, metadata)
-        self._patiently(self._client.log_artifact, self._run_id, str(path), folder)
+        self._keep_file(path, folder)
         version = self._patiently(self._model_version, folder, metadata)
         for alias in aliases:
             alias = re.sub(r"[^\w-]", "_", ALIASES.get(alias, alias), flags=re.ASCII)[:MAX_NAME]
@@ -271,6 +275,22 @@ class MlflowTracker(Tracker):
             if version.source == f"runs:/{self._run_id}/{folder}" and version.tags.get("sha256") != metadata["sha256"]:
                 return f"{folder}-{metadata['sha256'][:8]}"
         return folder
+
+    def _keep_file(self, path: Path, folder: str) -> None:
+        """An artifact. Where artifacts are on this disk it is a second name of the file, which no second copy needs.
+
+        Files of a run are replaced, never changed; so what either name leads to stays what it is.
+        """
+        if self._artifacts is not None:
+            target = self._artifacts / folder / path.name
+            try:
+                if not (target.exists() and target.samefile(path)):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    with replacing(target) as link:
+                        os.link(path, link)
+            except OSError:                       # another disk, or one without such names: MLflow copies it
+                pass
+        self._patiently(self._client.log_artifact, self._run_id, str(path), folder)     # nothing, where it is the same
 
     def _model_version(self, folder: str, metadata: Mapping[str, Any]) -> str:
         from mlflow.exceptions import MlflowException
@@ -293,6 +313,9 @@ class MlflowTracker(Tracker):
         self._patiently(self._client.log_text, self._run_id, f"{title}\n{text}\n", f"alerts/{file}.txt")
 
     # ---- how far it is, and the end
+
+    def directories(self) -> list[Path]:
+        return [self._artifacts] if self._artifacts is not None else []
 
     def progress(self) -> float:
         """Answers of the store, and what this process has read: an upload is one answer, however long it takes."""
@@ -408,6 +431,12 @@ def _stored_setting(run_dir: Path) -> Any:
         return stored["settings"].get("mlflow_tracking_uri")
     except (OSError, ValueError, KeyError):
         return None
+
+
+def _local_directory(address: str) -> Path | None:
+    """The directory that a `file:` address names; None for any other."""
+    parts = urllib.parse.urlsplit(address)
+    return Path(urllib.request.url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
 def _artifact_root(uri: str, root: Path) -> str | None:
