@@ -4,7 +4,7 @@
 
 Each attempt is a process of its own (forked from this one, which has torch imported already: three seconds less each).
 It is killed after a random time, or a random moment after a random number of new rows; alone or with all its children
-(publishers, and workers of --backend mpe2); now and then a publisher alone is killed too. One attempt in four has MLflow
+(publishers, and workers of --backend mpe2); now and then one of these is killed a moment before. One attempt in four has MLflow
 as a tracker, with an SQLite store. The killed run must be equal to a whole one in every part, its record have each step
 once, and the store, after one sync, each row once. Exit code 1 where any of this fails.
 """
@@ -54,7 +54,8 @@ class Soak:
         self.root, self.kills, self.random = root, kills, random.Random(seed)
         self.total = 6 * kills * STEPS
         self.flags = (*FLAGS, "--env_backend", backend, "--total_env_steps", str(self.total))
-        if backend != "batched":
+        self.workers = backend != "batched"
+        if self.workers:
             self.flags += ("--num_workers", "1")
         self.store = mlflow_tools.empty_store(root / "store" / "mlflow.db")
         self.counts: Counter[str] = Counter()
@@ -101,7 +102,9 @@ class Soak:
             for child in below:
                 end(child)
         _, status = os.waitpid(pid, 0)
-        if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
+        if os.waitstatus_to_exitcode(status) == 1 and alone and self.workers:
+            self.counts["ended with the worker that was killed"] += 1
+        elif os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
             self.faults.append(f"ended by itself with {os.waitstatus_to_exitcode(status)}, see said.txt")
             return False
         self.counts["at a random time" if timed else "amid the loop"] += 1
