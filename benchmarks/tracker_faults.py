@@ -27,17 +27,18 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
-import read_back
 from gate import Gate
-from mlflow_tools import Postgres, Server, empty_store
-from read_back import ROOT, Points, compare, is_clock
+from read_back import ROOT, compare, is_clock
+from tracker_places import (
+    MlflowFilePlace, MlflowPostgresPlace, MlflowServerPlace, Place, SwanlabPlace, TensorboardPlace, WandbPlace,
+)  # fmt: skip
 from tracking_run import environment, processes_with, sync
-from wandb_stand_in import KEY, StandIn
 
 from navrl.tracking.ledger import read_ledger
 from navrl.tracking.record import read_events, read_rows, read_summary
 
 PATIENCE = 5.0  # tracker_timeout of these runs, seconds
+LONGEST = 600.0  # what is taken for a hang, on a busy machine too, seconds
 AWHILE = 2.0  # how long a fault in the middle lasts, seconds
 TRAINING = (
     "--num_envs", "16", "--total_env_steps", "24000", "--hidden_size", "16", "--mini_batch_size", "100",
@@ -47,123 +48,6 @@ TRAINING = (
 )  # fmt: skip
 HEAD = "| fault | tracker | training finished | rows lost locally | rows owed at the end | rows lost after sync | " \
        "extra wall time, s |"
-
-
-# ---------------------------------------------------------------------------------------------- places to publish to
-
-
-class Place:
-    """A tracker, and where it publishes to: `variables` for a run, `healthy` for the sync that follows."""
-
-    name, tracker, title = "", "", ""
-
-    def __init__(self, base: Path) -> None:
-        self.base = base
-        self.variables: dict[str, str] = {}
-
-    @property
-    def healthy(self) -> dict[str, str]:
-        return self.variables
-
-    def held(self, run_dir: Path) -> Points:
-        raise NotImplementedError
-
-    def prepare(self, root: Path) -> None:
-        """Before a run under `root`."""
-
-    def stop(self) -> None:
-        """The server goes away."""
-
-    def start(self) -> None:
-        """It comes back, with all that it had."""
-
-    def close(self) -> None:
-        """The end of this place."""
-
-
-class WandbPlace(Place):
-    name, tracker, title = "wandb", "wandb", "W&B (stand-in server)"
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base)
-        self.server = StandIn()
-        self.gate = Gate(self.server.port)
-        self.variables = {"WANDB_BASE_URL": self.gate.url, "WANDB_API_KEY": KEY}
-        self.stop, self.start = lambda: self.gate.set("closed"), lambda: self.gate.set("open")
-
-    def held(self, run_dir: Path) -> Points:
-        return read_back.from_wandb_server(self.server, run_dir)
-
-    def close(self) -> None:
-        self.gate.close()
-        self.server.close()
-
-
-class MlflowServerPlace(Place):
-    name, tracker, title = "mlflow-server", "mlflow", "MLflow (its server, SQLite)"
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base)
-        self.server = Server(base / "server", empty_store(base / "server.db"))
-        self.gate = Gate(self.server.port)
-        self.variables = {"MLFLOW_TRACKING_URI": self.gate.url}
-        self.stop, self.start, self.close = self.server.kill, self.server.start, self.server.kill
-
-    def held(self, run_dir: Path) -> Points:
-        return read_back.from_mlflow(self.server.url, run_dir)
-
-
-class MlflowPostgresPlace(Place):
-    name, tracker, title = "mlflow-postgres", "mlflow", "MLflow (PostgreSQL)"
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base)
-        self.server = Postgres()
-        self.variables = {"MLFLOW_TRACKING_URI": self.server.url}
-        read_back.mlflow_tools.client(self.server.url).search_experiments()  # makes the tables, seconds of work
-        self.stop, self.start = lambda: self.server._do("stop"), lambda: self.server._do("start")
-        self.close = self.server.close
-
-    def held(self, run_dir: Path) -> Points:
-        return read_back.from_mlflow(self.server.url, run_dir)
-
-
-class MlflowFilePlace(Place):
-    name, tracker, title = "mlflow-file", "mlflow", "MLflow (SQLite file)"
-
-    def prepare(self, root: Path) -> None:
-        empty_store(root / "mlflow.db")
-
-    def held(self, run_dir: Path) -> Points:
-        return read_back.from_mlflow(f"sqlite:///{run_dir.parents[2] / 'mlflow.db'}", run_dir)
-
-
-class SwanlabPlace(Place):
-    """Its server is nobody's but its maker's: the faults are met online, and what is kept is what is offline then."""
-
-    name, tracker, title = "swanlab", "swanlab", "SwanLab (offline)"
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base)
-        self.gate = Gate(1)
-        self.close = self.gate.close
-
-    def online(self) -> dict[str, str]:
-        return {"SWANLAB_MODE": "online", "SWANLAB_API_KEY": "k" * 21, "SWANLAB_API_HOST": self.gate.url}
-
-    def held(self, run_dir: Path) -> Points:
-        return read_back.from_swanlab(run_dir)
-
-
-class TensorboardPlace(Place):
-    name, tracker, title = "tensorboard", "tensorboard", "TensorBoard"
-
-    def held(self, run_dir: Path) -> Points:
-        return read_back.from_tensorboard(run_dir)
-
-
-SERVERS = (WandbPlace, MlflowServerPlace, MlflowPostgresPlace)
-FILES = (MlflowFilePlace, SwanlabPlace, TensorboardPlace)
 
 
 # ---------------------------------------------------------------------------------------------- one cell
@@ -176,7 +60,7 @@ class Cell:
         self.place, self.directory = place, directory
         self.root, self.home = directory / "runs", directory / "home"
         self.flags: list[str] = []
-        self.variables: dict[str, str] = dict(place.variables)
+        self.variables, self.later = dict(place.variables), dict(place.variables)  # of training, and of the sync
         self.code, self.ended = -1, 0.0  # exit code of training, wall time of its end
         self.resumed = False
         self.process: subprocess.Popen | None = None
@@ -215,17 +99,17 @@ class Cell:
             self.process.send_signal(signal.SIGCONT)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONGEST
         while not condition():
             if time.monotonic() > deadline:
-                raise Late(f"nothing happened for 120 s:\n{self.said()}")
+                raise Late(f"it did not come to the fault in {LONGEST:.0f} s:\n{self.said()}")
             if self.process.poll() is not None:
                 raise Late(f"training had ended before the fault began:\n{self.said()}")
             time.sleep(0.02)
 
     def end(self) -> None:
         """Wait for the end of training."""
-        self.code = self.process.wait(timeout=200)
+        self.code = self.process.wait(timeout=LONGEST)
         self.ended = time.time()
 
     def run(self) -> None:
@@ -371,6 +255,7 @@ def not_writable(cell: Cell) -> None:
         return
     if isinstance(cell.place, MlflowFilePlace):
         cell.flags = ["--mlflow_tracking_uri", f"sqlite:///{file}/mlflow.db"]
+        cell.later["MLFLOW_TRACKING_URI"] = f"sqlite:///{cell.root}/mlflow.db"
     else:
         cell.variables |= {"WANDB_DIR": f"{file}/wandb", "SWANLAB_LOG_DIR": f"{file}/swanlab"}
     cell.run()
@@ -384,6 +269,8 @@ def not_installed(cell: Cell) -> None:
     cell.run()
 
 
+SERVERS = (WandbPlace, MlflowServerPlace, MlflowPostgresPlace)
+FILES = (MlflowFilePlace, SwanlabPlace, TensorboardPlace)
 ALL = (*SERVERS, *FILES)
 HTTP = (WandbPlace, MlflowServerPlace)
 OWN_FILES = (WandbPlace, *FILES)
@@ -441,7 +328,7 @@ def measure(key: str, place: Place, directory: Path, reference: list[dict]) -> O
         )  # fmt: skip
         if not found.finished:
             found.why = f"exit code {cell.code}, {summary.get('status')}: {cell.said()}"
-        done = sync(environment(cell.home, **place.healthy), cell.run_dir, to=place.tracker, timeout=150)
+        done = sync(environment(cell.home, **cell.later), cell.run_dir, to=place.tracker, timeout=LONGEST)
         try:
             difference = compare(place.held(cell.run_dir), record, place.tracker, clock=not cell.resumed)
             found.lost = difference.lost
@@ -467,8 +354,10 @@ def measure(key: str, place: Place, directory: Path, reference: list[dict]) -> O
 
 def extra_seconds(cell: Cell, record: list[dict]) -> float:
     """What the tracker added to the wall time: in the loop, and from the end of training to that of the process."""
-    finish = [event["wall"] for event in read_events(cell.run_dir) if event["event"] == "finish"][-1]
-    return sum(row.get("perf/tracking_seconds", 0.0) for row in record) + cell.ended - finish
+    ends = [event["wall"] for event in read_events(cell.run_dir) if event["event"] == "finish"]
+    if not ends:
+        return math.nan
+    return sum(row.get("perf/tracking_seconds", 0.0) for row in record) + cell.ended - ends[-1]
 
 
 def lost_rows(record: list[dict], reference: list[dict]) -> int:
@@ -529,16 +418,19 @@ def report(outcomes: list[Outcome], known: Path, rows: int) -> str:
         f"{platform.system()}, Python {platform.python_version()}, {packages}.", "",
         f"Every row is a real training (`python main.py`, {rows} rows of metrics) with one tracker and one fault, then "
         "`scripts/sync.py` once the fault is gone.", "",
-        "* *Lost locally*: rows that differ from those of the same training without a tracker, `time` and `perf/` apart.",
-        "* *Owed at the end*: rows that, as the run itself says, the tracker does not have when training ends; one that "
-        "is offline has none.",
-        "* *Lost after sync*: rows of `metrics.jsonl` of which the tracker's own reader finds a value missing, different "
-        "or twice. In resumed runs `time` and `perf/` apart: a step that was published before the kill stays as it was.",
-        "* *Extra wall time*: seconds that tracking took in the loop, and from the end of training to that of the process "
-        f"(`tracker_timeout` is {PATIENCE:.0f} s here).", "",
+        "* *Lost locally*: rows that differ from those of the same training without a tracker, `time` and `perf/` "
+        "apart.",
+        "* *Owed at the end*: rows that, as the run itself says, the tracker does not have when training ends; one "
+        "that is offline has none.",
+        "* *Lost after sync*: rows of `metrics.jsonl` of which the tracker's own reader finds a value missing, "
+        "different or twice. In resumed runs `time` and `perf/` apart: a step that was published before the kill stays "
+        "as it was.",
+        "* *Extra wall time*: seconds that tracking took in the loop, and from the end of training to that of the "
+        f"process (`tracker_timeout` is {PATIENCE:.0f} s here).", "",
         HEAD, "|---|---|---|---|---|---|---|", *table(outcomes, known), "",
-        "No row left a file in the home directory or a process behind." if all(outcome.good for outcome in outcomes) else
-        "NOT ALL IS WELL: see what the command prints.",
+        "None left a file in the home directory or a process behind."
+        if all(outcome.good for outcome in outcomes)
+        else "NOT ALL IS WELL: see what the command prints.",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
