@@ -55,7 +55,8 @@ class TrackerHub:
         self.backends = [name for name in dict.fromkeys(loggers) if name != "console"]
         self._patience = float(settings.get("tracker_timeout") or NO_PROGRESS)
         self.console = Console(total_env_steps, progress="console" in loggers, terminal=terminal,
-                               keep=lambda line: record.console(redact(line)), start_step=record.last_step or 0)
+                               keep=lambda line: record.console(redact(line)),
+                               start_step=record.last_step or record.first_step)
         self._children: dict[str, subprocess.Popen] = {}
         with self._timed():
             with self._claiming_run_id():

@@ -330,6 +330,8 @@ class LocalRecord:
         self._metrics, self._events = Appender(run_dir / METRICS), Appender(run_dir / EVENTS)
         self._written = {row["step"] for row in self._metrics.rows if isinstance(row.get("step"), int)}
         self.last_step = max(self._written, default=None)
+        # What came before is not here (`begin_elsewhere`).
+        self.first_step = next((event.get("step", 0) for event in self._events.rows if event.get("event") == ELSEWHERE), 0)
         attempts = [event for event in self._events.rows if event.get("event") == "attempt"]
         self.attempt = len(attempts) + 1
         # A journal that was damaged or lost says neither; trackers then have a run more.
