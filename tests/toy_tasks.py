@@ -108,3 +108,68 @@ def raises_at_second_reset() -> Counter:
             return super().observe(agent, action)
 
     return Raises()
+
+
+# ---- health: tasks that change when 25 rollouts of 25 steps, 5 episodes each, are over
+
+
+class GuessThenChange(Guess):
+    """``late`` turns true with the 126th episode of a copy."""
+
+    episode = 0
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.episode += 1
+        return super().reset(seed, options)
+
+    @property
+    def late(self) -> bool:
+        return self.episode > 125
+
+
+def _guess_like(task: type[Guess]) -> Guess:
+    agents = ("agent_0", "agent_1")
+    return task(agents, observations={a: Box(-np.inf, np.inf, (4,), np.float32) for a in agents})
+
+
+def _pays(late: float, early: float = 1.0) -> Guess:
+    class Pays(GuessThenChange):
+        def reward(self, agent: str, action: Any) -> float:
+            return super().reward(agent, action) * (late if self.late else early)
+
+    return _guess_like(Pays)
+
+
+def _shows(late: float) -> Guess:
+    class Shows(GuessThenChange):
+        def observe(self, agent: str, action: float) -> Any:
+            return super().observe(agent, action) * np.float32(late if self.late else 1.0)
+
+    return _guess_like(Shows)
+
+
+def pays_1000_times_more_later() -> Guess:
+    return _pays(1000.0)
+
+
+def pays_beyond_squares() -> Guess:
+    """Finite rewards whose squares are beyond float32."""
+    return _pays(1e25, early=1e25)
+
+
+def shows_1000_times_more_later() -> Guess:
+    return _shows(1000.0)
+
+
+def shows_a_tenth_later() -> Guess:
+    return _shows(0.1)
+
+
+def pays_by_lot() -> Guess:
+    """The reward has nothing to do with what is seen or done."""
+
+    class Lot(Guess):
+        def reward(self, agent: str, action: Any) -> float:
+            return float(self.rng.normal())
+
+    return _guess_like(Lot)
