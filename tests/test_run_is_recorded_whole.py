@@ -214,7 +214,7 @@ def test_the_return_scale_does_not_depend_on_copies_or_rollouts(copies: int, len
 
 
 def test_a_full_disk_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints that are not taken are said; the run goes on, ends, and reports its last parameters."""
+    """Checkpoints that are not taken are said; the run goes on, reports its last parameters, and fails: they are lost."""
     whole = train(tmp_path / "whole", "--total_env_steps", "1600").run_dir
     saves = []
 
@@ -224,7 +224,10 @@ def test_a_full_disk_stops_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(CheckpointStore, "save", save)
     result = train(tmp_path / "full", "--total_env_steps", "1600")
-    assert result.code == 0 and saves and rows(result.run_dir) == rows(whole)
+    assert result.code == 1 and saves and rows(result.run_dir) == rows(whole)
+    last = "no checkpoint could be written (No space left on device): what was learned is lost"
+    assert result.err.splitlines()[-1] == summary(result.run_dir)["reason"] == last
+    assert summary(result.run_dir)["status"] == "failed"
     assert f"step {saves[0]}: not written (No space left on device)" in result.out
     final, expected = summary(result.run_dir)["final"], summary(whole)["final"]
     assert final["mean"] == expected["mean"] and final["step"] == 1600 and final["checkpoint"] is None
