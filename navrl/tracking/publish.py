@@ -34,6 +34,7 @@ PUBLISHED = (*COUNTED, "artifact", "alert")
 POLL, FLUSH_EVERY, BATCH = 0.2, 1.0, 500          # seconds, seconds, items
 PAUSES = (1, 2, 4, 8, 15)                         # seconds between tries of what failed
 NO_PROGRESS, HARD_CAP = 15.0, 120.0               # seconds; `tracker_timeout`, and the end of all patience
+UNHURRIED = 45.0                                  # seconds without progress, where no training run waits for the end
 LOCK_WAIT = HARD_CAP + 30                         # an earlier publisher of this run may be ending
 
 # The run decides when to end: a signal to all of its processes, or a closed terminal, must not cut the upload.
@@ -233,7 +234,7 @@ class Publisher:
                 del os.environ[variable]
         self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
         if parent is None:            # it is how long a run may be held at its end; nobody is held now
-            self.patience = max(self.patience, NO_PROGRESS)
+            self.patience = max(self.patience, UNHURRIED)
         self.source = Source(run_dir)
         self.ledger = Ledger(run_dir / "tracking" / backend)
         self.tracker: Tracker = tracker_class(backend)()
