@@ -144,7 +144,8 @@ def main() -> int:
     def tell(number: int, usage: Usage) -> None:
         if number == 1 or number % shown == 0:
             memory, *counts = astuple(usage)
-            print(f"{number:>9} {memory:>10.1f} " + "{:>6} {:>8} {:>8} {:>9}".format(*counts), flush=True)
+            print(f"{number:>9} {memory:>10.1f} " + "{:>6} {:>8} {:>8} {:>9}".format(*counts),
+                  file=sys.__stdout__, flush=True)  # `call` takes the other one
 
     with tempfile.TemporaryDirectory(prefix="navrl-soak-") as directory:
         soak = soak_runs if options.runs else soak_iterations
