@@ -62,7 +62,7 @@ class Browser:
         """What a reader of the page sees, and the text of components that keep theirs to themselves."""
         return self.run(f"{TEXT}(document)")
 
-    def wait(self, script: str, seconds: float = 60) -> Any:
+    def wait(self, script: str, seconds: float = 120) -> Any:
         """The expression's value as soon as it is true."""
         deadline = time.monotonic() + seconds
         while not (value := self.run(script)):
@@ -70,7 +70,7 @@ class Browser:
             time.sleep(0.1)
         return value
 
-    def wait_for(self, *texts: str, seconds: float = 60) -> None:
+    def wait_for(self, *texts: str, seconds: float = 120) -> None:
         """Until all of these are on the page."""
         for text in texts:
             self.wait(f"{TEXT}(document).includes({json.dumps(text)})", seconds)

@@ -60,6 +60,7 @@ class SwanlabTracker(Tracker):
             self.say(f"swanlab: {why}; {SYNC_HINT.format(run.run_dir)}")
         if mode == "local":
             _require_dashboard(run)
+            self.say(f"swanlab: look at it with: swanlab watch {os.environ['SWANLAB_LOG_DIR']}")
         # What this process and its machine do says nothing about the training run.
         quiet = swanlab.Settings(
             interactive=False, mode=mode, terminal=swanlab.Settings.Terminal(proxy_type="none"),
