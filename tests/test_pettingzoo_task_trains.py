@@ -59,17 +59,21 @@ def test_roles_are_kept_apart(network: str, algorithm: str, share: str, tmp_path
     assert "prey/collision_count" in reasons and "hunter/success_rate" in reasons
 
 
-@pytest.mark.parametrize(("task", "score_role", "other"), [
-    ("simple_tag", "adversary", "agent"),
-    ("simple_speaker_listener", "speaker", "listener"),
+@pytest.mark.parametrize(("task", "roles"), [
+    ("simple_tag", {"adversary", "agent"}),
+    ("simple_speaker_listener", {"speaker", "listener"}),
+    ("simple_world_comm", {"leadadversary", "adversary", "agent"}),
 ])  # fmt: skip
-def test_tasks_of_several_roles_train(task: str, score_role: str, other: str, tmp_path: Path) -> None:
+def test_tasks_of_several_roles_train(task: str, roles: set[str], tmp_path: Path) -> None:
     result = train(tmp_path, "--env_id", task, *MPE2, "--num_envs", "8", "--log_eval_episodes", "1")
     assert result.code == 0, result.err
     last = rows(result.run_dir)[-1]
     about = metadata(result.run_dir)["env"]
     role = about["score_role"]
-    assert {role, *about["roles"]} == {score_role, other}
+    assert role in roles and set(about["roles"]) == roles
+    assert len(set(about["observation_sizes"])) > 1 or len(set(about["action"]["sizes"])) > 1, "padded and masked"
+    for each in roles:
+        assert f"eval/{each}/episode_reward" in last and f"train/{each}/episode_reward_mean" in last
     assert last["eval/episode_reward"] == last[f"eval/{role}/episode_reward"]
     if task == "simple_tag":  # what adversaries gain agents lose; one number of both would hide it
         assert last["eval/adversary/episode_reward"] >= 0 >= last["eval/agent/episode_reward"]
