@@ -34,7 +34,8 @@ from navrl.tracking.record import read_rows  # noqa: E402
 
 STEPS = 100  # an iteration: 4 copies x 25 steps
 KEEP_CODE = stop_tools.hub.TrackerHub._keep_code
-FLAGS = ("--num_envs", "4", "--mini_batch_size", "25", "--checkpoint_interval", "3", "--eval_interval", "10")
+FLAGS = ("--num_envs", "4", "--mini_batch_size", "25", "--checkpoint_interval", "3", "--eval_interval", "10",
+         "--group", "soak")  # fmt: skip
 
 
 def end(pid: int) -> None:
@@ -163,7 +164,7 @@ def main() -> int:
         run_dir = soak.run_dir
         synced = tracking_run.sync(dict(os.environ), run_dir, "mlflow", timeout=300)
         store = mlflow_tools.client(soak.store)
-        _, (published,) = mlflow_tools.children(store, group=run_dir.parent.name)
+        _, (published,) = mlflow_tools.children(store, group="soak")
         found = mlflow_tools.rows(store, published.info.run_id)  # a metric twice at a step is a fault there
         record = {row["step"]: row for row in read_rows(run_dir)}
         missing = sum(step not in found or not row.keys() - {"step"} <= found[step].keys() for step, row in record.items())

@@ -11,6 +11,7 @@ Exit code 1 where a difference is not 0.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
 import shutil
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,11 +167,21 @@ def stops(configuration: str, runs: Runs) -> Iterator[Stop]:
         yield resumed("SIGTERM, then with TensorBoard and W&B", term, *trackers)
     if configuration == "mappo gru continuous, mpe2 in 2 workers":
         yield resumed("kill -9, then in 1 worker", kill, "--num_workers", "1")
-    if "--lr_decay_steps" in runs.flags or "constant lr" in configuration:
+    if configuration.endswith(("constant lr", "lr_decay_steps given")):  # nothing depends on the budget
         # a multiple of the evaluation interval: the last iteration of the smaller budget is evaluated in both
         budget = STEPS * runs.chance.choice((5, 10, 15))
         run_dir = runs.finish(runs.argv("smaller", "--total_env_steps", str(budget)))
         yield line("a smaller budget, then the whole", runs.finish(["--resume", str(run_dir), "--total_env_steps", "800"]))
+
+
+def all_stops(name: str, seed: int, root: Path) -> list[Stop]:
+    """Everything of one configuration, in a process of its own."""
+    runs = Runs(root / str(list(CONFIGURATIONS).index(name)), CONFIGURATIONS[name], random.Random(f"{seed} {name}"))
+    found = []
+    for stop in stops(name, runs):
+        found.append(stop)
+        print(f"{stop.configuration}: {stop.how}, at {stop.steps}: {stop.differences}", flush=True)
+    return found
 
 
 def table(lines: list[Stop]) -> str:
@@ -185,18 +197,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of the moments; the machine adds its own chance")
     parser.add_argument("--only", default="", help="configurations whose name holds this (default: all)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="configurations at a time (default: one a core)")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "resume_exactness.md")
     options = parser.parse_args()
-    began, lines = time.monotonic(), []
+    began = time.monotonic()
     stop_tools.hub.TrackerHub._keep_code = lambda *_: None  # a second of git for each of some hundred processes
     with tempfile.TemporaryDirectory() as scratch:
         train(Path(scratch) / "first", "--total_env_steps", "400")  # all that a run imports is there when it is forked
-        for number, (name, flags) in enumerate(CONFIGURATIONS.items()):
-            if options.only in name:
-                runs = Runs(Path(scratch) / str(number), flags, random.Random(f"{options.seed} {name}"))
-                for stop in stops(name, runs):
-                    lines.append(stop)
-                    print(f"{stop.configuration}: {stop.how}, at {stop.steps}: {stop.differences}", flush=True)
+        names = [name for name in CONFIGURATIONS if options.only in name]
+        with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("fork")) as pool:
+            done = pool.map(all_stops, names, [options.seed] * len(names), [Path(scratch)] * len(names))
+            lines = [stop for of_one in done for stop in of_one]
     largest = max(value for stop in lines for value in stop.differences.values())
     text = f"""# Resume is exact
 

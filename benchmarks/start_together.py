@@ -43,7 +43,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         root = options.root or Path(scratch)
         store = mlflow_tools.empty_store(root / "store" / "mlflow.db") if "mlflow" in options.logger else ""
-        argv = tiny_argv(root / "runs", "--total_env_steps", str(TOTAL), "--if_exists", "new", "--logger", *options.logger)
+        argv = tiny_argv(root / "runs", "--total_env_steps", str(TOTAL), "--if_exists", "new", "--group", "together",
+                         "--logger", *options.logger)  # fmt: skip
         if store:
             argv += ["--mlflow_tracking_uri", store]
         began = time.monotonic()
@@ -64,7 +65,7 @@ def main() -> int:
         }
         if store:
             client = mlflow_tools.client(store)
-            _, children = mlflow_tools.children(client, group=found[0].parent.name)
+            _, children = mlflow_tools.children(client, group="together")
             facts["children of one group in MLflow"] = (len(children), options.runs)
             whole = sum(len(mlflow_tools.rows(client, run.info.run_id)) == TOTAL // STEPS + 1 for run in children)
             facts["of them with every row once"] = (whole, options.runs)

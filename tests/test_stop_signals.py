@@ -37,14 +37,13 @@ def wait_for_rows(process: subprocess.Popen, root: Path, count: int, name: str =
     raise AssertionError(f"the run does not get going: {process.communicate()}")
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 138)])
-def test_a_signal_ends_the_run_after_a_checkpoint(name: str, code: int, tmp_path: Path) -> None:
+def test_a_signal_ends_the_run_after_a_checkpoint(tmp_path: Path) -> None:
     process = program(tiny_argv(tmp_path, *LONG))
     wait_for_rows(process, tmp_path, 3)
-    os.kill(process.pid, getattr(signal, name))
+    os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert err.splitlines()[-1] == f"stopped by {name}" and "Traceback" not in out + err
+    code = process.returncode
+    assert code == 130 and err.splitlines()[-1] == "stopped by SIGINT" and "Traceback" not in out + err
     (run_dir,) = run_dirs(tmp_path)
     about = summary(run_dir)
     assert (about["status"], about["exit_code"]) == ("interrupted", code)
@@ -126,7 +125,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     assert not is_alive(run_dir) and read_summary(run_dir)["status"] == "crashed"
 
 
-@pytest.mark.parametrize("point", range(1, 7))
+@pytest.mark.parametrize("point", [1, 2, 4])  # of one signal test_checkpoints_are_whole.py has every point
 def test_a_second_signal_amid_the_checkpoint_leaves_one_to_go_on_from(point: int, tmp_path: Path, whole: Path) -> None:
     assert meet(tmp_path, ("iteration", 3, signal.SIGTERM), ("amid a file", point, signal.SIGUSR1)) == 138
     (run_dir,) = run_dirs(tmp_path)
