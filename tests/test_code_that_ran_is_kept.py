@@ -258,7 +258,7 @@ def test_an_installed_project_copies_its_own_packages_alone(tmp_path, run_dir):
     assert snapshot(root, run_dir).files == 2
 
 
-@pytest.mark.parametrize("step", ["_redacted", "git_diff"])
+@pytest.mark.parametrize("step", ["_changed", "git_diff"])
 def test_a_failed_copy_leaves_nothing_behind_and_the_next_is_whole(project, run_dir, monkeypatch, step):
     with monkeypatch.context() as patched:
         patched.setattr(source, step, disk_full)
