@@ -17,6 +17,8 @@ from tracking_run import environment
 from wandb_stand_in import KEY
 from whole_runs import ROOT, run_dirs, tiny_argv
 
+from navrl.tracking.mlflow import on_this_machine
+
 TRACKERS = ("wandb", "mlflow", "swanlab", "tensorboard")
 PROXY = "http://203.0.113.5:3128"  # an address that nobody has
 
@@ -129,6 +131,24 @@ def test_no_tracker_holds_host_user_path_remote_or_diff(place: Place, strict: Pa
     assert {"db", "pt", "npz", "gif", "wandb", "swanlab"} <= kinds
     assert any("tfevents" in name for name, _ in held(strict))
     assert leaks(place, strict) == []
+
+
+@pytest.mark.parametrize(
+    "uri, here",
+    [
+        ("sqlite:///runs/mlflow.db", True),
+        ("http://localhost:5000", True),
+        ("http://[::1]:5000", True),
+        ("postgresql+psycopg2://user@127.0.0.1:5432/runs", True),
+        ("http://10.0.0.3:5000", False),
+        ("http://127.0.0.1.example:5000", False),
+        ("postgresql:///runs?host=10.0.0.3", False),
+        ("postgresql://localhost/runs?hostaddr=10.0.0.3", False),
+        ("mssql+pyodbc:///?odbc_connect=Server", False),
+    ],
+)
+def test_only_a_store_on_this_machine_is_taken(uri: str, here: bool) -> None:
+    assert on_this_machine(uri) is here
 
 
 def test_a_leak_would_be_seen(place: Place, strict: Path, tmp_path: Path) -> None:

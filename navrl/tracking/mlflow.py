@@ -412,7 +412,7 @@ def on_this_machine(uri: str) -> bool:
     """Whether a store is a file or a loopback address. A database may also name its host in the query, so none is
     taken there."""
     parts = urllib.parse.urlsplit(uri)
-    return parts.scheme.partition("+")[0] == "sqlite" or parts.hostname in LOOPBACK and not parts.query
+    return parts.scheme.partition("+")[0] == "sqlite" or (parts.hostname in LOOPBACK and not parts.query)
 
 
 def run_root(run: RunInfo) -> Path:
