@@ -22,7 +22,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in (".", "tests")]
+
+from tracking_run import processes_with  # noqa: E402
 
 MEMORY_MB = 16.0  # growth of resident memory that the allocator alone may account for
 TINY = (
@@ -150,8 +152,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="navrl-soak-") as directory:
         soak = soak_runs if options.runs else soak_iterations
         found = soak(total, options.logger, Path(directory), tell)
+        orphans = processes_with(directory)  # nobody's children any more
     settled, last = found[len(found) // 5], found[-1]
-    grown = last.grown(settled)
+    grown = last.grown(settled) + (["orphans"] if orphans else [])
     print(f"memory since a fifth of the way: {last.memory - settled.memory:+.1f} MB; "
           + (f"GREW: {', '.join(grown)}" if grown else "nothing grew"))  # fmt: skip
     return 1 if grown else 0

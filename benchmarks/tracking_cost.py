@@ -38,7 +38,7 @@ def run(root: Path, loggers: list[str], iterations: int) -> tuple[float, float, 
     before = set(root.glob("*/*/*"))
     call(["--run_dir", str(root), "--total_env_steps", str(3200 * iterations), "--final_eval_episodes", "10",
           "--wandb_mode", "offline", *([] if "wandb" in loggers else ["--no_log_wandb"]),
-          "--logger", *loggers])  # fmt: skip
+          "--logger", *(loggers or ["[]"])])  # fmt: skip
     (run_dir,) = set(root.glob("*/*/*")) - before
     rows = read_rows(run_dir)
     return sum(row.get("perf/tracking_seconds", 0.0) for row in rows), rows[-1]["time"] - rows[0]["time"], len(rows)
