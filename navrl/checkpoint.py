@@ -159,7 +159,7 @@ class CheckpointStore:
 
 
 def load(path: Path | str) -> dict[str, Any]:
-    """Read one checkpoint onto the CPU. Raises CheckpointError: missing, damaged, foreign, of a format that is not read."""
+    """Read one checkpoint onto the CPU. Raises CheckpointError: missing, damaged, foreign, of an unknown format."""
     path = Path(path)
     expected = _indexed_digest(path)
     try:
@@ -192,7 +192,8 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: format {version} is newer than what is read here ({FORMAT}); update NAVRL")
     while version < FORMAT:
         if version not in MIGRATIONS:
-            raise CheckpointError(f"{path}: format {version} is not read here; formats {min(MIGRATIONS)} to {FORMAT} are")
+            formats = f"{min(MIGRATIONS)} to {FORMAT}"
+            raise CheckpointError(f"{path}: format {version} is not read here; formats {formats} are")
         state = MIGRATIONS[version](state)
         version += 1
     return state | {"format": FORMAT}

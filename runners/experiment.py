@@ -181,7 +181,7 @@ class Experiment:
             now = {"config_hash": metadata["config_hash"], "status": "running", "ended": None}
             return earlier | now | {"segments": segments}
         except (OSError, ValueError, KeyError, TypeError):
-            return metadata | {"segments": [segment | present]}  # lost or damaged: what is known now is better than nothing
+            return metadata | {"segments": [segment | present]}  # lost or damaged: what is known now is left
 
     # ---- the loop
 

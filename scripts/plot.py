@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from navrl.analysis.curves import DEFAULT_METRICS, labelled, plot, require_metrics  # noqa: E402
 from navrl.files import require_writable  # noqa: E402
 from navrl.pipes import Parser, run_program  # noqa: E402
+from navrl.tracking.record import RecordError  # noqa: E402
 
 
 def main(argv: list[str]) -> int:
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     except ImportError:
         print("matplotlib is not installed: pip install -r requirements-plots.txt", file=sys.stderr)
         return 2
-    except (ValueError, OSError) as error:
+    except (RecordError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     print(options.out)

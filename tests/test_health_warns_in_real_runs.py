@@ -1,4 +1,4 @@
-"""Each health warning is provoked by a run that goes wrong in that way, and is said once, on the console and to trackers.
+"""Each health warning is provoked by a run that goes wrong in that way, and is said once, on the console and onwards.
 
 The rules themselves, and rows that must not provoke them, are in test_health_says_each_cause_once.py.
 """

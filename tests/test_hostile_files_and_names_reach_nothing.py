@@ -1,4 +1,4 @@
-"""Whatever a stranger puts into a file or a name: one line, in bounded time and memory, and nothing outside is touched."""
+"""Whatever a stranger puts into a file or a name: one line, in bounded time, and nothing outside is touched."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refusal(text: str | bytes) -> str:
 
 
 @FUZZ
-@given(depth=st.integers(1, 30), width=st.integers(2, 12), flow=st.booleans(), key=st.sampled_from(["lr", "x", "logger"]))
+@given(depth=st.integers(1, 30), width=st.integers(2, 12), flow=st.booleans(), key=st.sampled_from(["lr", "logger"]))
 def test_a_bomb_of_aliases_is_refused_before_it_goes_off(depth: int, width: int, flow: bool, key: str) -> None:
     """30 levels of 12 are 10^32 words; the first anchor ends it."""
     lines = [f"{key}0: &a0 [x]" if flow else f"{key}0: &a0\n  - x"]

@@ -64,7 +64,7 @@ def test_steps_lead_from_each_format_to_the_next(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(checkpoint, "FORMAT", 3)
     monkeypatch.setattr(checkpoint, "MIGRATIONS", {
         1: lambda state: {**state, "size": int(state["size"])},
-        2: lambda state: {name: value for name, value in state.items() if name != "size"} | {"lengths": [state["size"]]},
+        2: lambda state: {"format": 2, "config": state["config"], "lengths": [state["size"]]},
     })  # fmt: skip
     for version, part in ((1, {"size": "7"}), (2, {"size": 7}), (3, {"lengths": [7]})):
         torch.save({"format": version, "config": "", **part}, tmp_path / "old.pt")

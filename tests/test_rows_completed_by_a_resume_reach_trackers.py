@@ -65,7 +65,8 @@ def items(run_dir: Path) -> dict[str, dict]:
 
 def test_a_row_that_was_cut_goes_in_the_same_two_parts_to_every_tracker(tmp_path: Path) -> None:
     """So a tracker that had the first part gets the rest, and one that had neither gets both, in any later replay."""
-    write(tmp_path / "metrics.jsonl", {"step": 1, "time": 0.5, "a": 1, "b": 2}, {"step": 2, "time": 1.0, "a": 3, "b": 4})
+    first, second = {"step": 1, "time": 0.5, "a": 1, "b": 2}, {"step": 2, "time": 1.0, "a": 3, "b": 4}
+    write(tmp_path / "metrics.jsonl", first, second)
     assert items(tmp_path) == {"row 1": {"time": 0.5, "a": 1, "b": 2}, "row 2": {"time": 1.0, "a": 3, "b": 4}}
     write(tmp_path / "metrics.cut-1.jsonl", {"step": 2, "time": 0.9, "a": 7}, {"step": 3, "time": 1.0, "a": 9})
     split = {"row 1": {"time": 0.5, "a": 1, "b": 2}, "row 2": {"time": 1.0, "a": 3}, "rest 2": {"b": 4}}

@@ -68,7 +68,7 @@ def require_metrics(groups: dict[str, list[Path]], metrics: Sequence[str]) -> No
 
 
 def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> None:
-    """One panel a metric; every seed as a thin line, the mean over a group's seeds as a thick one."""
+    """One panel a metric; every seed as a thin line, the mean over a group's seeds as a thick one. ValueError: no row."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -99,6 +99,9 @@ def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> No
                        (curve(r, metric) for r in run) if len(values)), default=None)  # fmt: skip
             if low is not None:
                 axis.set_ylim(bottom=low - 2)
+    if not any(axis.lines for axis in axes.flat):
+        plt.close(figure)
+        raise ValueError(f"nothing to draw: no run has a row with any of {', '.join(metrics)}")
     axes.flat[0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(out, dpi=110)
