@@ -2,7 +2,8 @@
 
     python benchmarks/start_together.py [--runs 20] [--logger console mlflow] [--root DIRECTORY]
 
-Each is `python main.py` with the same words, one of which is --if_exists new. All must end well, hold the same numbers
+Each is a process with the same words, one of which is --if_exists new, forked from this one that has torch imported: so
+they come within milliseconds, which imports would spread over seconds. All must end well, hold the same numbers
 (their seed is the same), and, with mlflow, be as many children of one group in one SQLite store. Then as many processes
 resume one of them at once: one goes on, the others are refused. Exit code 1 where any of this fails.
 """
@@ -10,6 +11,8 @@ resume one of them at once: one goes on, the others are refused. Exit code 1 whe
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -18,20 +21,27 @@ from pathlib import Path
 from exactness import compare, each_step_once, machine
 
 import mlflow_tools  # noqa: E402
-from whole_runs import program, resume, run_dirs, tiny_argv  # noqa: E402
+import stop_tools  # noqa: E402
+from whole_runs import resume, run_dirs, tiny_argv, train  # noqa: E402
 
 from navrl.tracking.record import read_events  # noqa: E402
 
 STEPS, TOTAL = 400, 1600
 
 
-def end_of(processes: list) -> list[tuple[int, str]]:
-    """(exit code, last line of stderr) of each."""
+def end_of(children: list[int], root: Path, timeout: float = 1200.0) -> list[tuple[int, str]]:
+    """(exit code, last line that it said) of each."""
     ends = []
-    for process in processes:
-        _, err = process.communicate(timeout=1200)
-        ends.append((process.returncode, (err.strip().splitlines() or [""])[-1]))
+    for number, child in enumerate(children):
+        code = stop_tools.wait(child, timeout)
+        ends.append((code, (root / f"said-{number}.txt").read_text().strip().splitlines()[-1]))
+        (root / f"said-{number}.txt").unlink()
     return ends
+
+
+def over(child: int) -> bool:
+    """Whether it has ended; it can still be waited for."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def main() -> int:
@@ -47,10 +57,12 @@ def main() -> int:
                          "--logger", *options.logger)  # fmt: skip
         if store:
             argv += ["--mlflow_tracking_uri", store]
+        stop_tools.hub.TrackerHub._keep_code = lambda *_: None  # a second of git each
+        train(root / "first", "--total_env_steps", "400")  # all that a run imports is there when it is forked
         began = time.monotonic()
-        processes = [program(argv) for _ in range(options.runs)]
+        children = [stop_tools.start(argv, root / f"said-{number}.txt") for number in range(options.runs)]
         started = time.monotonic() - began
-        codes = [code for code, _ in end_of(processes)]
+        codes = [code for code, _ in end_of(children, root)]
         took = time.monotonic() - began
         found = run_dirs(root / "runs")
         uids = {read_events(run_dir)[0]["uid"] for run_dir in found}
@@ -65,18 +77,19 @@ def main() -> int:
         }
         if store:
             client = mlflow_tools.client(store)
-            _, children = mlflow_tools.children(client, group="together")
-            facts["children of one group in MLflow"] = (len(children), options.runs)
-            whole = sum(len(mlflow_tools.rows(client, run.info.run_id)) == TOTAL // STEPS + 1 for run in children)
+            _, published = mlflow_tools.children(client, group="together")
+            facts["children of one group in MLflow"] = (len(published), options.runs)
+            whole = sum(len(mlflow_tools.rows(client, run.info.run_id)) == TOTAL // STEPS + 1 for run in published)
             facts["of them with every row once"] = (whole, options.runs)
         # a run that goes on until all others have been refused
-        processes = [program(["--resume", str(found[0]), "--total_env_steps", "1000000000"]) for _ in range(options.runs)]
-        while sum(process.poll() is None for process in processes) > 1:
+        argv = ["--resume", str(found[0]), "--total_env_steps", "1000000000"]
+        children = [stop_tools.start(argv, root / f"said-{number}.txt") for number in range(options.runs)]
+        while sum(not over(child) for child in children) > 1:
             time.sleep(0.1)
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
-        ends = end_of(processes)
+        for child in children:
+            if not over(child):
+                os.kill(child, signal.SIGTERM)
+        ends = end_of(children, root)
         refused = [line for code, line in ends if code == 2 and "in use by another process" in line]
         facts["processes that resumed one run"] = (sum(code == 143 for code, _ in ends), 1)
         facts["refused, for it is in use"] = (len(refused), options.runs - 1)
