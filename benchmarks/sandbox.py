@@ -50,7 +50,7 @@ class Row:
     def input(self) -> str:
         """As a person would type it, with a word on what the files hold."""
         variables = [f"{name}={value}" for name, value in self.env.items() if name not in ("PYTHONPATH", "LOGS")]
-        shown = " ".join([*variables, self.program, *map(_quoted, self.words)]).replace(f"{ROOT}/", "")
+        shown = " ".join([*variables, self.program, *map(_quoted, self.words)])
         return f"{self.label}: {shown}" if self.label else shown
 
 
@@ -63,6 +63,7 @@ class Outcome:
 
 
 def _quoted(word: str) -> str:
+    word = word.replace(f"{ROOT}/", "")
     word = word if word.isprintable() and word else ascii(word)
     return word if len(word) <= 60 else word[:57] + "..."
 
