@@ -201,7 +201,7 @@ def test_a_name_that_is_no_directory_name_is_refused(tmp_path, name):
 
 def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError, match="run_dir: cannot write"):
+    with pytest.raises(RecordError, match="^cannot write .*--run_dir"):
         LocalRecord.create(tmp_path / "file", "p", "g", "run")
 
 
@@ -221,3 +221,11 @@ def test_summary_is_merged_and_survives_a_resume(record):
     again = LocalRecord.open(record.run_dir)
     assert read_summary(record.run_dir)["final"] == summary["final"]
     again.close()
+
+
+def test_a_root_that_cannot_be_written_is_left_as_it_was(tmp_path):
+    """The directories that were made on the way to the one that could not be are removed; others stay."""
+    (tmp_path / "p").mkdir()
+    with pytest.raises(RecordError, match="cannot write"):
+        LocalRecord.create(tmp_path, "p", "g", "x" * 300)
+    assert [path.name for path in tmp_path.rglob("*")] == ["p"]
