@@ -288,7 +288,8 @@ def test_a_trace_of_a_trajectory_file_has_observation_action_reward_and_contact(
     )  # fmt: skip
     path = tmp_path / "e.npz"
     file.save_npz(path)
-    about = {"name": "eval/episode_0", "step": 100, "wall": 1000.0, "experiment": "0", "run_id": "r", "uid": "u"}
+    run = RunInfo(uid="u", project="NAVRL", name="mappo_seed1", group="group")
+    about = {"name": "eval/episode_0", "step": 100, "wall": 1000.0, "experiment": "0", "run_id": "r", "run": run}
     trace, spans = backend.episode_trace(path, **about)
     assert len(spans) == 1 + 3 * agents  # the first episode ended after three steps
     assert trace.trace_id == backend.episode_trace(path, **about)[0].trace_id
