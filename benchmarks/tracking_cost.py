@@ -35,12 +35,12 @@ TARGET = 0.02
 
 def run(root: Path, loggers: list[str], iterations: int) -> tuple[float, float, int]:
     """Seconds in tracking, seconds from first to last row, rows; of one run."""
-    before = set(root.glob("*/*/*"))
+    before = set(root.glob("*/*/*/metrics.jsonl"))
     call(["--run_dir", str(root), "--total_env_steps", str(3200 * iterations), "--final_eval_episodes", "10",
           "--wandb_mode", "offline", *([] if "wandb" in loggers else ["--no_log_wandb"]),
           "--logger", *(loggers or ["[]"])])  # fmt: skip
-    (run_dir,) = set(root.glob("*/*/*")) - before
-    rows = read_rows(run_dir)
+    (metrics,) = set(root.glob("*/*/*/metrics.jsonl")) - before
+    rows = read_rows(metrics.parent)
     return sum(row.get("perf/tracking_seconds", 0.0) for row in rows), rows[-1]["time"] - rows[0]["time"], len(rows)
 
 
