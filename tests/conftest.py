@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import hypothesis
 import pytest
 
+WEAVE_PYTHON = Path(__file__).resolve().parents[1] / ".venv-weave" / "bin" / "python"  # see requirements-weave.txt
+
 SERVICES: dict[str, Callable[[], bool]] = {
     "chromium": lambda: any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")),
     "sshd": lambda: os.access("/usr/sbin/sshd", os.X_OK),
+    "weave": WEAVE_PYTHON.exists,
     "postgresql": lambda: shutil.which("pg_ctlcluster") is not None or shutil.which("pg_ctl") is not None,
 }
 
@@ -24,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("CI"):  # there the same commit must give the same verdict; elsewhere every run looks further
         hypothesis.settings.register_profile("ci", derandomize=True)
         hypothesis.settings.load_profile("ci")
-    config.addinivalue_line("markers", "requires_service(name): needs chromium, sshd or postgresql on this machine")
+    config.addinivalue_line("markers", "requires_service(name): needs one of SERVICES on this machine")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

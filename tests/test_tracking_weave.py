@@ -1,12 +1,11 @@
 """`trace: weave`: an episode is one Weave trace beside its table, and Weave can cost the run nothing.
 
-Where Weave is installed, its own client sends to the stand-in server.
+Weave's own client sends to the stand-in server, from the environment that `.ci/run` makes of requirements-weave.txt.
 """
 
 from __future__ import annotations
 
 import base64
-import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tracking_run
+from conftest import WEAVE_PYTHON
 from wandb_stand_in import KEY, StandIn
 
 from navrl.tracking.record import read_rows
 from navrl.tracking.weave import episode_calls
 
-needs_weave = pytest.mark.skipif(importlib.util.find_spec("weave") is None, reason="weave is not installed")
+needs_weave = pytest.mark.requires_service("weave")
 STEPS, AGENTS = 4, 3  # of the episode that tracking_run.py records
 
 
@@ -72,7 +72,7 @@ def test_without_the_package_one_line_says_so_and_the_tables_go(server: StandIn,
 
 @needs_weave
 def test_an_episode_goes_to_weave_once_beside_its_table(server: StandIn, tmp_path: Path) -> None:
-    done = _run(server, tmp_path)
+    done = _run(server, tmp_path, python=str(WEAVE_PYTHON))
     run_dir, run = done["run_dir"], server.run(done["run_dir"])
     traces = server.dump()["traces"]
     assert len(traces) == 1 + STEPS * AGENTS and _tables(server, run_dir) == 2
@@ -84,16 +84,17 @@ def test_an_episode_goes_to_weave_once_beside_its_table(server: StandIn, tmp_pat
     assert {call["parent_id"] for call in traces.values()} == {None, root["id"]}
 
     env = tracking_run.environment(tmp_path / "home", **server.variables)
-    again = tracking_run.sync(env, run_dir)
+    again = tracking_run.sync(env, run_dir, python=str(WEAVE_PYTHON))
     assert again.returncode == 0, again.stdout + again.stderr
     assert server.dump()["traces"] == traces and _tables(server, run_dir) == 2
 
 
 @needs_weave
 def test_an_offline_run_brings_its_traces_when_it_is_published(server: StandIn, tmp_path: Path) -> None:
-    done = _run(server, tmp_path, mode="offline")
+    done = _run(server, tmp_path, python=str(WEAVE_PYTHON), mode="offline")
     assert "online only" in done["out"] + done["err"] and server.dump()["traces"] == {}
-    published = tracking_run.sync(tracking_run.environment(tmp_path / "home", **server.variables), done["run_dir"])
+    published = tracking_run.sync(tracking_run.environment(tmp_path / "home", **server.variables), done["run_dir"],
+                                  python=str(WEAVE_PYTHON))
     assert published.returncode == 0, published.stdout + published.stderr
     assert len(server.dump()["traces"]) == 1 + STEPS * AGENTS
 
@@ -101,7 +102,7 @@ def test_an_offline_run_brings_its_traces_when_it_is_published(server: StandIn, 
 @needs_weave
 def test_a_trace_server_that_fails_costs_no_row_and_no_table(server: StandIn, tmp_path: Path) -> None:
     server.fault("no traces")
-    done = _run(server, tmp_path)
+    done = _run(server, tmp_path, python=str(WEAVE_PYTHON))
     assert "traces are left out, the tables are there" in done["out"] + done["err"]
     assert server.steps(done["run_dir"]) == [row["step"] for row in read_rows(done["run_dir"])]
     assert _tables(server, done["run_dir"]) == 2

@@ -118,9 +118,9 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
     return {**clean, "HOME": str(home), "OMP_NUM_THREADS": "1", **variables}
 
 
-def start(env: dict[str, str], **options: Any) -> subprocess.Popen:
+def start(env: dict[str, str], python: str = sys.executable, **options: Any) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, __file__, json.dumps(options, default=str)],
+        [python, __file__, json.dumps(options, default=str)],
         env=env,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -142,9 +142,11 @@ def run(env: dict[str, str], *, timeout: float = 60, **options: Any) -> dict[str
     return result
 
 
-def sync(env: dict[str, str], run_dir: Path, to: str = "wandb", timeout: float = 90) -> subprocess.CompletedProcess:
+def sync(
+    env: dict[str, str], run_dir: Path, to: str = "wandb", timeout: float = 90, python: str = sys.executable
+) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "sync.py"), str(run_dir), "--to", to],
+        [python, str(ROOT / "scripts" / "sync.py"), str(run_dir), "--to", to],
         env=env,
         text=True,
         stdin=subprocess.DEVNULL,

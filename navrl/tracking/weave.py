@@ -34,7 +34,7 @@ class WeaveTraces:
             from weave.wandb_interface.auth import get_wandb_credentials
         except ImportError:
             raise WeaveUnavailable("trace: weave: not installed, episodes go to W&B as tables only; "
-                                   "`pip install weave==0.54.0` before the next run") from None
+                                   "`pip install weave==0.54.0` (not beside mlflow) before the next run") from None
         self._server = RemoteHTTPTraceServer.from_env()
         credentials = get_wandb_credentials()
         if credentials is None:
