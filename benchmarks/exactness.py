@@ -48,7 +48,7 @@ def parts(run_dir: Path) -> dict[str, Any]:
     summary = whole_runs.summary(run_dir)
     return {
         "parameters": {name: algorithm.pop(name) for name in ("actor", "critic")},
-        "optimiser": algorithm.pop("optimiser"),
+        "optimiser": algorithm.pop("optimizers"),
         "other state": [algorithm, state],
         "metrics": whole_runs.rows(run_dir),
         "final evaluation": {name: summary.get(name) for name in ("status", "final", "best")},

@@ -21,7 +21,7 @@ import torch
 
 from navrl.files import replacing, sha256_of, write_text
 
-FORMAT = 2
+FORMAT = 3
 INDEX = "index.json"
 # A policy of this project takes about a megabyte; a file that unpacks to more than this is not one of ours.
 SIZE_LIMIT = 4 << 30
@@ -32,9 +32,20 @@ def _owes_nothing(state: dict[str, Any]) -> dict[str, Any]:
     return {"owed": None} | state
 
 
+def _one_optimizer(state: dict[str, Any]) -> dict[str, Any]:
+    """Format 2 knew Adam alone."""
+    runner = dict(state["runner"])
+    runner["algorithm"] = algorithm = dict(runner["algorithm"])
+    algorithm["optimizers"] = {"adam": algorithm.pop("optimiser")}
+    return state | {"runner": runner}
+
+
 # A format -> what makes its state one of the next format. Who changes what a state holds raises FORMAT, adds a step
 # here, and keeps a file of the old format in tests/data.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _owes_nothing}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _owes_nothing,
+    2: _one_optimizer,
+}
 
 
 class CheckpointError(Exception):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ValidationError
 
 from navrl import command_line, fields, yaml_io
-from navrl.config import KEYS, MAIN_TASK, SCIENCE_KEYS, TASK_SETTINGS, Config, kind_of
+from navrl.config import KEYS, MAIN_TASK, SCIENCE_KEYS, TASK_SETTINGS, Config, kind_of, recorded
 from navrl.faults import ConfigError, Fault, nearest, secret_fault, show, show_key
 from navrl.pipes import settle_output
 from navrl.redaction import is_secret_key, is_secret_value, redact_typed
@@ -141,11 +141,12 @@ def _file_layer(path: str, run_dir: str | None) -> tuple[_Layer, list[Fault], li
         return layer, error.faults, notices
     if document.empty:
         notices.append(f"{path} sets nothing: every key takes its default (the main job, MAPPO on {MAIN_TASK})")
-    return _layer_of(document), document.faults, notices
+    return _layer_of(document, of_a_run=run_dir is not None), document.faults, notices
 
 
-def _layer_of(document: yaml_io.Document) -> _Layer:
-    return _Layer("yaml", document.values, {key: document.where(key) for key in document.lines})
+def _layer_of(document: yaml_io.Document, *, of_a_run: bool = False) -> _Layer:
+    values = recorded(document.values) if of_a_run else document.values
+    return _Layer("yaml", values, {key: document.where(key) for key in (*document.lines, *values)})
 
 
 def _recovered(reference: str, layers: Sequence[_Layer], faults: list[Fault]) -> tuple[LostRun, _Layer]:
@@ -164,7 +165,7 @@ def _recovered(reference: str, layers: Sequence[_Layer], faults: list[Fault]) ->
     document = yaml_io.parse(lost.state["config"], f"configuration in {reference}")
     if document.faults:
         raise ConfigError(document.faults)
-    return lost, _layer_of(document)
+    return lost, _layer_of(document, of_a_run=True)
 
 
 def load(

@@ -10,7 +10,7 @@ from typing import Any
 from envs.base import TaskSpec
 from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore, load
-from navrl.config import Config
+from navrl.config import Config, recorded
 from navrl.faults import ConfigError, Fault, show
 from navrl.tracking.fetch import FORMS, FetchError, fetch, is_reference
 from runners.setup import describe_task
@@ -76,5 +76,5 @@ def _brief(value: Any) -> str:
 def config_of(state: dict[str, Any], overrides: dict[str, Any] | None = None) -> Config:
     """The configuration inside a checkpoint, with some values replaced (task settings of an evaluation)."""
     document = yaml_io.parse(state["config"], "checkpoint")
-    values = document.values | (overrides or {})
+    values = recorded(document.values) | (overrides or {})
     return Config.model_validate(values)

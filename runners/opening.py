@@ -10,7 +10,7 @@ from typing import Any
 
 from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore
-from navrl.config import KEYS, Config, config_hash, kind_of
+from navrl.config import KEYS, Config, config_hash, kind_of, recorded
 from navrl.config_sources import Loaded, resume_faults
 from navrl.faults import ConfigError, Fault, show
 from navrl.naming import Names, names, safe_directory
@@ -93,7 +93,7 @@ def _bring_back(
     lost: LostRun, config: Config, name: Names, runner: OnPolicyRunner, opened: OpenRun
 ) -> LocalRecord:
     """The record of a run whose directory is made anew; all is checked before that is."""
-    before = Config.model_validate(yaml_io.parse(lost.state["config"], lost.reference).values)
+    before = Config.model_validate(recorded(yaml_io.parse(lost.state["config"], lost.reference).values))
     opened.changed, opened.origin, opened.state = _changes(before, config), lost.origin, lost.state
     opened.notices += lost.notices
     _take_up(lost.state, lost.reference, runner, opened.notices)
@@ -130,7 +130,7 @@ def _config_of(run_dir: Path) -> Config | None:
     if not path.exists():
         return None
     try:
-        return Config.model_validate(yaml_io.read(str(path)).values)
+        return Config.model_validate(recorded(yaml_io.read(str(path)).values))
     except ValueError as error:
         raise ConfigError([Fault("config.yaml", f"{path} cannot be used: {error}")]) from error
 

@@ -139,7 +139,7 @@ def test_gradients_are_cut_to_the_norm_for_actor_and_critic_apart(max_grad_norm:
 
 def test_a_step_is_one_of_adam_on_actor_and_critic_with_their_own_rates() -> None:
     changes = {"max_grad_norm": None, "ppo_epoch": 1, "mini_batch_size": None, "lr": 1e-3, "critic_lr": 2e-2}
-    algorithm, rollout = part_and_learner(**changes)
+    algorithm, rollout = part_and_learner(optimizer="adam", **changes)
     before = [[p.detach().clone() for p in m.parameters()] for m in (algorithm.actor, algorithm.critic)]
     algorithm.update(rollout, 0.5, 0.0)
     for old, module, lr in zip(before, (algorithm.actor, algorithm.critic), (5e-4, 1e-2)):

@@ -24,14 +24,14 @@ def rates(runner: OnPolicyRunner, iterations: int) -> list[float]:
     logged = []
     for _ in range(iterations):
         logged.append(runner.iterate()[1]["train/lr"])
-        assert [g["lr"] for g in runner.algorithm.optimiser.param_groups][0] == pytest.approx(logged[-1])
+        assert [g["lr"] for g in runner.algorithm.optimizers["adam"].param_groups][0] == pytest.approx(logged[-1])
     return logged
 
 
 def test_a_linear_rate_falls_to_zero_at_the_budget() -> None:
     runner = start("--lr_schedule", "linear", critic_lr=5e-3)
     assert rates(runner, 10) == pytest.approx([1e-3 * (1 - k / 10) for k in range(10)])
-    assert runner.algorithm.optimiser.param_groups[1]["lr"] == pytest.approx(5e-3 * 0.1)
+    assert runner.algorithm.optimizers["adam"].param_groups[1]["lr"] == pytest.approx(5e-3 * 0.1)
     assert runner.env_steps == runner.config.total_env_steps and runner.schedules()[0] == 0
 
 

@@ -197,7 +197,7 @@ def test_a_loss_that_is_not_finite_stops_by_name_and_is_recorded(tmp_path: Path,
     step = MAPPO.step
 
     def poisoned(self: MAPPO, part, entropy_coef: float):
-        if self.optimiser.state and self.poison > 20:
+        if self.optimizers["adam"].state and self.poison > 20:
             part["returns"] = part["returns"] * float("nan")
         self.poison += 1
         return step(self, part, entropy_coef)

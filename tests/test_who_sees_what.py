@@ -158,7 +158,8 @@ def test_separate_parameters_get_separate_gradients(network: str) -> None:
     first = [next(n.parameters()) for n in algorithm.actor.trunk.networks]
     assert not torch.equal(first[0], first[1]), "they start apart"
     for agent in range(3):
-        algorithm.optimiser.zero_grad(set_to_none=True)
+        for optimizer in algorithm.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
         algorithm.actor(obs, hidden, starts)[0].log_probs[:, :, agent, 0].sum().backward()
         algorithm.critic(obs, hidden, starts)[0][..., agent].sum().backward()
         for modules, _ in networks:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from navrl.algorithms.losses import approx_kl, clipped_surrogate, explained_variance, value_loss
+from navrl.algorithms.optimizers import make_optimizers
 from navrl.networks.actor import Actor
 from navrl.networks.critic import make_critic
 from navrl.networks.value_norm import ValueNorm
@@ -31,14 +32,7 @@ class MAPPO:
             self.critic = make_critic(spec, config).to(device)
         self.value_norm = ValueNorm(config.value_norm).to(device)
         self.recurrent = config.network == "gru"
-        self.optimiser = torch.optim.Adam(
-            [
-                {"params": list(self.actor.parameters()), "lr": config.lr},
-                {"params": list(self.critic.parameters()), "lr": config.critic_learning_rate},
-            ],
-            eps=config.adam_eps,
-            fused=device.type in ("cpu", "cuda"),
-        )
+        self.optimizers = make_optimizers(self.actor, self.critic, config, device)
         self.action_generator = torch.Generator(device).manual_seed(seed)
         self.shuffle_generator = torch.Generator().manual_seed(seed)
 
@@ -107,8 +101,9 @@ class MAPPO:
     def update(self, rollout: Rollout, lr_scale: float, entropy_coef: float) -> dict[str, torch.Tensor]:
         """One iteration of learning; returns layer-1 metrics as 0-d tensors on the device (nothing is synchronised)."""
         config = self.config
-        for group, lr in zip(self.optimiser.param_groups, (config.lr, config.critic_learning_rate)):
-            group["lr"] = lr * lr_scale
+        for optimizer in self.optimizers.values():
+            for group, lr in zip(optimizer.param_groups, (config.lr, config.critic_learning_rate)):
+                group["lr"] = lr * lr_scale
 
         old_values, next_values, critic_memory = self.evaluate_values(rollout)
         values = self.value_norm.denormalise(old_values)
@@ -184,12 +179,14 @@ class MAPPO:
     def step(self, part: dict[str, torch.Tensor], entropy_coef: float) -> dict[str, torch.Tensor]:
         """One gradient step on one minibatch ``[L, M, N, ...]``; returns layer-1 metrics as 0-d tensors."""
         loss, stats = self.loss(part, entropy_coef)
-        self.optimiser.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
         loss.backward()
         limit = math.inf if self.config.max_grad_norm is None else self.config.max_grad_norm
         stats["actor_grad_norm"] = nn.utils.clip_grad_norm_(self.actor.parameters(), limit)
         stats["critic_grad_norm"] = nn.utils.clip_grad_norm_(self.critic.parameters(), limit)
-        self.optimiser.step()
+        for optimizer in self.optimizers.values():
+            optimizer.step()
         return stats
 
     def loss(self, part: dict[str, torch.Tensor], entropy_coef: float) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -223,7 +220,7 @@ class MAPPO:
             "actor": self.actor.state_dict(),
             "critic": self.critic.state_dict(),
             "value_norm": self.value_norm.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
             "action_generator": self.action_generator.get_state(),
             "shuffle_generator": self.shuffle_generator.get_state(),
         }
@@ -236,6 +233,7 @@ class MAPPO:
         self.actor.load_state_dict(state["actor"])
         self.critic.load_state_dict(state["critic"])
         self.value_norm.load_state_dict(state["value_norm"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
         self.action_generator.set_state(state["action_generator"].cpu())
         self.shuffle_generator.set_state(state["shuffle_generator"].cpu())

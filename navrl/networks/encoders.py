@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
@@ -68,42 +69,45 @@ class EntityEncoder(nn.Module):
         self.merge = linear(hidden + half + own, hidden, gain)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        layout = self.layout
-        own = obs[..., layout.own.start : layout.own.stop]
-        landmarks, others = _entities(obs, layout.landmarks), _entities(obs, layout.agents)
-        here = _exists(landmarks) if layout.padded else None  # [..., L, 1]
-        there = _exists(others) if layout.padded else None  # [..., M, 1]
+        # Entities first, rows (of the batch, R) second: pooling over a leading dimension is several times faster
+        layout, rows = self.layout, obs.flatten(0, -2)
+        own = rows[:, layout.own.start : layout.own.stop]
+        landmarks, others = _entities(rows, layout.landmarks), _entities(rows, layout.agents)  # [L, R, 2], [M, R, 2]
+        here = _exists(landmarks) if layout.padded else None  # [L, R, 1]
+        there = _exists(others) if layout.padded else None  # [M, R, 1]
         nearby = self._around(landmarks, others, there)
         landmarks, others = _with_length(landmarks), _with_length(others)
 
         embedded = self.activation(self.landmark(torch.cat([landmarks, _beside(own, landmarks), nearby], -1)))
         for layer in self.refine:
-            everything = _mean(embedded, here).expand_as(embedded)
-            embedded = self.activation(layer(torch.cat([embedded, everything], -1)))
+            of_itself, of_all = layer.weight.chunk(2, -1)  # the mean is the same beside every landmark: multiply it once
+            everything = functional.linear(_mean(embedded, here), of_all, layer.bias)
+            embedded = self.activation(functional.linear(embedded, of_itself) + everything)
         scores = self.score(embedded)
         if here is not None:
             scores = scores.masked_fill(~here, -1e9)
-        attention = torch.softmax(scores, -2).unsqueeze(-1)  # [..., L, heads, 1]
-        pooled = (attention * embedded.unflatten(-1, (self.heads, -1))).sum(-3).flatten(-2)
+        attention = torch.softmax(scores, 0).unsqueeze(-1)  # [L, R, heads, 1]
+        pooled = (attention * embedded.unflatten(-1, (self.heads, -1))).sum(0).flatten(-2)
 
         company = self.activation(self.other(torch.cat([others, _beside(own, others)], -1)))
-        company = (company if there is None else company * there).sum(-2)
-        return self.activation(self.merge(torch.cat([pooled, company, own], -1)))
+        company = (company if there is None else company * there).sum(0)
+        out = self.activation(self.merge(torch.cat([pooled, company, own], -1)))
+        return out.unflatten(0, obs.shape[:-1])
 
     def _around(self, landmarks: torch.Tensor, others: torch.Tensor, there: torch.Tensor | None) -> torch.Tensor:
-        """Sum and maximum over the other agents of what their offset to a landmark gives, ``[..., L, 2P]``."""
-        if others.shape[-2] == 0:
+        """Sum and maximum over the other agents of what their offset to a landmark gives, ``[L, R, 2P]``."""
+        if not len(others):
             return landmarks.new_zeros(*landmarks.shape[:-1], 2 * self.pair.out_features)
-        pairs = self.activation(self.pair(_with_length(others.unsqueeze(-3) - landmarks.unsqueeze(-2))))
+        pairs = self.activation(self.pair(_with_length(others.unsqueeze(1) - landmarks)))  # [M, L, R, P]
         if there is None:
-            return torch.cat([pairs.sum(-2), pairs.amax(-2)], -1)
-        there = there.unsqueeze(-3)  # [..., 1, M, 1]; -1 is at or below what the activations can give
-        return torch.cat([(pairs * there).sum(-2), pairs.masked_fill(~there, -1.0).amax(-2)], -1)
+            return torch.cat([pairs.sum(0), pairs.amax(0)], -1)
+        there = there.unsqueeze(1)  # [M, 1, R, 1]; -1 is at or below what the activations can give
+        return torch.cat([(pairs * there).sum(0), pairs.masked_fill(~there, -1.0).amax(0)], -1)
 
 
-def _entities(obs: torch.Tensor, group) -> torch.Tensor:
-    """``[..., O]`` -> ``[..., count, size]``."""
-    return obs[..., group.start : group.stop].unflatten(-1, (group.count, group.size))
+def _entities(rows: torch.Tensor, group) -> torch.Tensor:
+    """``[R, O]`` -> ``[count, R, size]``."""
+    return rows[:, group.start : group.stop].unflatten(-1, (group.count, group.size)).transpose(0, 1)
 
 
 def _with_length(offsets: torch.Tensor) -> torch.Tensor:
@@ -112,17 +116,17 @@ def _with_length(offsets: torch.Tensor) -> torch.Tensor:
 
 
 def _beside(own: torch.Tensor, entities: torch.Tensor) -> torch.Tensor:
-    """The agent's own features repeated for each entity."""
-    return own.unsqueeze(-2).expand(*entities.shape[:-1], -1)
+    """The agent's own features repeated for each entity, ``[n, R, F]``."""
+    return own.expand(len(entities), -1, -1)
 
 
 def _mean(entities: torch.Tensor, exists: torch.Tensor | None) -> torch.Tensor:
-    """Mean over the entities that exist, ``[..., 1, H]``."""
+    """``[n, R, H]`` -> ``[R, H]``: mean over the entities that exist."""
     if exists is None:
-        return entities.mean(-2, keepdim=True)
-    return (entities * exists).sum(-2, keepdim=True) / exists.sum(-2, keepdim=True).clamp_min(1)
+        return entities.mean(0)
+    return (entities * exists).sum(0) / exists.sum(0).clamp_min(1)
 
 
 def _exists(entities: torch.Tensor) -> torch.Tensor:
-    """bool ``[..., n, 1]``: False for an all-zero slot."""
+    """bool ``[n, R, 1]``: False for an all-zero slot."""
     return (entities != 0).any(-1, keepdim=True)
