@@ -218,7 +218,7 @@ class Config(BaseModel):
         "muon", "adam; or muon for the weights of hidden layers and adam for the rest (Jordan et al. 2024): several times "
         "fewer environment steps with entity networks, a little slower each.")
     lr: float = _learner(
-        2e-3, "Learning rate, at the start.", gt=0, le=1,
+        5e-4, "Learning rate, at the start.", gt=0, le=1,
         larger="faster, until updates overshoot (watch approx_kl and clip_fraction)", smaller="slower and safer",
     )
     critic_lr: float | None = _learner(

@@ -49,7 +49,7 @@ def test_defaults_and_train_mpe_yaml_are_one_job() -> None:
 def test_train_mpe_yaml_holds_the_lines_that_its_user_writes() -> None:
     lines = MAIN_JOB.read_text().splitlines()
     for line in (
-        "lr: 2e-3            # must be read as a number: plain YAML 1.1 reads it as text",
+        "lr: 5e-4            # must be read as a number: plain YAML 1.1 reads it as text",
         "log_wandb: True",
         "wandb_entity: null  # your_account_or_team_name",
         "wandb_project: NAVRL",
