@@ -4,9 +4,10 @@
 
 Each attempt is a process of its own (forked from this one, which has torch imported already: three seconds less each).
 It is killed after a random time, or a random moment after a random number of new rows; alone or with all its children
-(publishers, and workers of --backend mpe2); now and then one of these is killed a moment before. One attempt in four has MLflow
-as a tracker, with an SQLite store. The killed run must be equal to a whole one in every part, its record have each step
-once, and the store, after one sync, each row once. Exit code 1 where any of this fails.
+(publishers, and workers of --backend mpe2); now and then one of these is killed a moment before. One attempt in four
+has MLflow as a tracker, with an SQLite store. The killed run must be equal to a whole one in every part, its record
+have each step once, and the store, after one sync, each row once. Exit code 1 where any of this fails; files that are
+left over are counted, not judged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from exactness import compare, each_step_once, machine
 import mlflow_tools  # noqa: E402
 import stop_tools  # noqa: E402
 import tracking_run  # noqa: E402
-from whole_runs import ROOT, run_dirs, tiny_argv  # noqa: E402
+from whole_runs import run_dirs, tiny_argv  # noqa: E402
 
 from navrl.checkpoint import CheckpointStore  # noqa: E402
 from navrl.tracking.record import read_rows  # noqa: E402

@@ -3,9 +3,9 @@
     python benchmarks/resume_exactness.py [--seed 0] [--only TEXT] [--out docs/resume_exactness.md]
 
 Each configuration runs once whole, and is stopped and resumed in several ways; every attempt is a process of its own.
-Compared are the newest checkpoint (parameters; Adam's moments; all else: value moments, generators, environments,
-half-finished episodes), every row of metrics.jsonl apart from `time` and `perf/`, and the final evaluation.
-Exit code 1 where a difference is not 0.
+Compared are the newest checkpoint (parameters; the optimisers' moments; all else: value moments, generators,
+environments, half-finished episodes), every row of metrics.jsonl apart from `time` and `perf/`, and the final
+evaluation. Exit code 1 where a difference is not 0.
 """
 
 from __future__ import annotations

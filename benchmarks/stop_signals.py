@@ -1,4 +1,4 @@
-"""Signals at random moments of every phase of a run: exit code, time to the end, and is the resume exact?
+"""Signals at random moments of every phase of a run: exit code, seconds from start to end, and is the resume exact?
 
     python benchmarks/stop_signals.py [--each 4] [--seed 0] [--trackers tensorboard]
 
@@ -44,7 +44,7 @@ def main() -> int:
     options = parser.parse_args()
     chance, faults = random.Random(options.seed), []
     stop_tools.hub.TrackerHub._keep_code = lambda *_: None
-    print(f"{'phase':<22}{'exit codes':<34}{'slowest end':>12}{'second signals':>16}{'trackers whole':>16}{'difference':>12}")
+    print(f"{'phase':<22}{'exit codes':<34}{'slowest run':>12}{'second signals':>16}{'trackers whole':>16}{'difference':>12}")
     with tempfile.TemporaryDirectory() as scratch:
         whole = train(Path(scratch) / "whole", *FLAGS).run_dir
         for phase, calls in CALLS.items():

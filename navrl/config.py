@@ -350,7 +350,8 @@ class Config(BaseModel):
     tracker_timeout: float = _tracker(
         15.0, "Seconds without progress after which a tracker is set aside at the end.", gt=0, le=86400)
     tracker_disk_budget_mb: int = _tracker(
-        2000, "Megabytes that the trackers' own files may take in a run directory.", ge=1, le=1 << 40)
+        2000, "Megabytes that all trackers together may keep of a run on this machine; media and tables beyond that "
+        "stay in the run directory alone.", ge=1, le=1 << 40)
     log_filter: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple), AfterValidator(_no_twins)] = _tracker(
         (), "What these match shows as *** on the console, in console.log and in every text that trackers get; names of "
             "metrics and checkpoint files stay. One word each on the command line; commas separate none.",

@@ -44,7 +44,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     what.add_argument("--policy", choices=["random", "greedy", "reference"], help="a policy that ships with the task")
     parser.add_argument("--which", choices=["best", "last"], default="best", help="of a run directory (default: best)")
     parser.add_argument("--episodes", type=whole(1), default=500, help="default: 500")
-    parser.add_argument("--seed", type=whole(0), default=0, 
+    parser.add_argument("--seed", type=whole(0), default=0,
                         help="decides the episodes (default: 0, those of final results)")  # fmt: skip
     parser.add_argument("--backend", "--env_backend", choices=["mpe2", "pettingzoo", "batched"], default="mpe2",
                         help="what runs the task: its original (default) or the batched version")  # fmt: skip
