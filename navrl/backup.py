@@ -265,4 +265,4 @@ def _shown(name: str) -> str:
 
 
 if __name__ == "__main__":
-    run_program(main)
+    run_program(main, unread=1)

@@ -205,7 +205,10 @@ def _migrated(state: dict[str, Any], path: Path) -> dict[str, Any]:
         if version not in MIGRATIONS:
             formats = f"{min(MIGRATIONS)} to {FORMAT}"
             raise CheckpointError(f"{path}: format {version} is not read here; formats {formats} are")
-        state = MIGRATIONS[version](state)
+        try:
+            state = MIGRATIONS[version](state)
+        except (KeyError, TypeError, ValueError, AttributeError):  # a part that each file of that format has
+            raise CheckpointError(f"{path}: not a whole checkpoint of format {version}") from None
         version += 1
     return state | {"format": FORMAT}
 

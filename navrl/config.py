@@ -32,7 +32,7 @@ from navrl.tracking.registry import TRACKERS
 # fixed once a run exists. The others may change when a run is resumed.
 KINDS = ("science", "machine", "rhythm", "tracker", "name", "path")
 
-# What a recorded configuration that lacks a key was run with: keys that came later.
+# What a run's own configuration that lacks a key was run with: keys that came later.
 EARLIER = {"optimizer": "adam"}
 
 MAIN_TASK = "simple_spread"  # the task whose settings the defaults below are
@@ -120,8 +120,11 @@ LOGGERS = ("console", *TRACKERS)
 
 
 def recorded(values: dict[str, Any]) -> dict[str, Any]:
-    """Values of a configuration that some version of NAVRL resolved and wrote, with the keys that came later."""
-    return EARLIER | values
+    """Values of a file; one that some version of NAVRL wrote for a run gets the keys that came later.
+
+    Only the program writes ``named_keys``, and it always does.
+    """
+    return EARLIER | values if "named_keys" in values else values
 
 
 class Config(BaseModel):

@@ -141,11 +141,11 @@ def _file_layer(path: str, run_dir: str | None) -> tuple[_Layer, list[Fault], li
         return layer, error.faults, notices
     if document.empty:
         notices.append(f"{path} sets nothing: every key takes its default (the main job, MAPPO on {MAIN_TASK})")
-    return _layer_of(document, of_a_run=run_dir is not None), document.faults, notices
+    return _layer_of(document), document.faults, notices
 
 
-def _layer_of(document: yaml_io.Document, *, of_a_run: bool = False) -> _Layer:
-    values = recorded(document.values) if of_a_run else document.values
+def _layer_of(document: yaml_io.Document) -> _Layer:
+    values = recorded(document.values)
     return _Layer("yaml", values, {key: document.where(key) for key in (*document.lines, *values)})
 
 
@@ -165,7 +165,7 @@ def _recovered(reference: str, layers: Sequence[_Layer], faults: list[Fault]) ->
     document = yaml_io.parse(lost.state["config"], f"configuration in {reference}")
     if document.faults:
         raise ConfigError(document.faults)
-    return lost, _layer_of(document, of_a_run=True)
+    return lost, _layer_of(document)
 
 
 def load(

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import NoReturn
 
 
-def run_program(main: Callable[[list[str]], int]) -> NoReturn:
+def run_program(main: Callable[[list[str]], int], *, unread: int = 0) -> NoReturn:
     """Give ``main`` the words after the program's name and exit with the code that it returns.
 
-    130 for Ctrl-C, 0 where the reader of the output has gone (``| head``): it has enough of it.
+    130 for Ctrl-C. Where the reader of the output has gone (``| head``) it is ``unread``: 0 for a program that only
+    shows something, for the reader has enough of it; 1 for one whose work is then half done.
     """
     hold_output()
     try:
@@ -21,7 +22,7 @@ def run_program(main: Callable[[list[str]], int]) -> NoReturn:
         print("interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
-        code = 0
+        code = unread
     finally:
         settle_output()
     sys.exit(code)

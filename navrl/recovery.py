@@ -88,7 +88,6 @@ def _lost_run(reference: str, own: Fetched, others: list[Fetched]) -> LostRun:
         else:
             notices.append(f"the best checkpoint so far (eval reward {best_score:.2f}) is not in the tracker: the best "
                            "is chosen among later ones")
-            state["best_score"] = -math.inf
     wandb_run = own.wandb_run if own.wandb_run != about.uid else None
     return LostRun(reference, state, tuple(files), about.uid, about.run, wandb_run, tuple(notices))
 
@@ -102,9 +101,9 @@ def make_directory(lost: LostRun, root: Path, names: Names, *, if_exists: str) -
     parent = root / safe_directory(names.project) / safe_directory(names.group)
     suffix = lost.name.removeprefix(names.experiment_name)
     suffix = suffix if re.fullmatch(r"-\d+", suffix) else ""
-    made = [directory for directory in (parent, *parent.parents) if not directory.exists()]
     scratch = parent / f".{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
+        made = [directory for directory in (parent, *parent.parents) if not directory.exists()]
         try:
             parent.mkdir(parents=True, exist_ok=True)
             scratch.mkdir()

@@ -25,7 +25,7 @@ from navrl.metrics.health import Health
 from navrl.metrics.summary import absent
 from navrl.metrics.trajectories import Trajectories
 from navrl.naming import names
-from navrl.redaction import redact, redact_all
+from navrl.redaction import filter_texts, redact, redact_all
 from navrl.source import project_root
 from navrl.tracking.hub import TrackerHub
 from navrl.tracking.record import LocalRecord, RecordError, read_summary
@@ -50,6 +50,7 @@ def run(loaded: Loaded, command: Sequence[str], stop: StopRequest) -> int:
     Raises ConfigError for everything that can be found out before a directory is made.
     """
     config = loaded.config
+    filter_texts(config.log_filter)  # what is said before there is a record too
     torch.set_num_threads(config.torch_threads)
     device = resolve_device(config.device)
     with contextlib.ExitStack() as opened:
@@ -154,7 +155,9 @@ class Experiment:
         self.store.forget_after(step)
         if state is not None:
             self.health.load_state_dict(state["health"])
-            self.best_score, self.owed = state["best_score"], state["owed"]
+            # A best checkpoint that is not here is not to be beaten
+            self.best_score = state["best_score"] if self.store.best is not None else -math.inf
+            self.owed = state["owed"]
             self.saved_at = step if self.owed is None else -1
         # A row that was written without its evaluation is written anew.
         self.record.truncate_after(-1 if state is None else step if self.owed is None else step - 1)

@@ -195,7 +195,7 @@ def _take_up(state: dict[str, Any], path: Path | str, runner: OnPolicyRunner, no
         if lacking:
             raise CheckpointError(f"{path} lacks {', '.join(lacking)}: a run cannot go on from it")
         runner.load_state_dict(state["runner"])
-    except (RuntimeError, KeyError, ValueError, TypeError) as error:
+    except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is of another size or network: {str(error).splitlines()[0]}") from error
     if not runner.exact_resume:
         notices.append(f"{runner.env.spec.env_id} cannot be saved amid an episode: every copy begins a new one")

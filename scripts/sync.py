@@ -94,4 +94,4 @@ def _text(value: str) -> str:
 if __name__ == "__main__":
     from navrl.pipes import run_program
 
-    run_program(main)
+    run_program(main, unread=1)

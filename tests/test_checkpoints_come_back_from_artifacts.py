@@ -193,6 +193,8 @@ def test_what_cannot_go_on_is_refused_and_nothing_is_written(published, tmp_path
     refused = call(["--resume", NEWEST, "--run_dir", str(root), "--if_exists", "error"], root)
     assert refused.code == 2 and "is another run's" in refused.err
     assert [path.name for path in (root / parent).iterdir()] == [published.run_dir.name]
+    refused = call(["--resume", NEWEST, "--run_dir", str(tmp_path / ("x" * 300))], root)  # longer than a name may be
+    assert refused.code == 2 and "run_dir: cannot write" in refused.err and "1 fault" in refused.err
 
 
 def test_a_best_that_the_tracker_lost_is_said_and_not_made_up(published, tmp_path, monkeypatch) -> None:
@@ -203,7 +205,7 @@ def test_a_best_that_the_tracker_lost_is_said_and_not_made_up(published, tmp_pat
 
     monkeypatch.setattr(navrl.recovery, "fetch", alone)
     lost = navrl.recovery.recover(NEWEST, REACH)
-    assert len(lost.files) == 1 and lost.state["best_score"] == -float("inf")
+    assert len(lost.files) == 1 and not any(best for *_, best in lost.files)
     assert "best checkpoint so far" in lost.notices[0] and "is not in the tracker" in lost.notices[0]
 
 
@@ -401,6 +403,14 @@ def test_a_reference_that_is_none_names_the_forms_in_both_programs(reference: st
         assert found == 2 and "Traceback" not in text
         assert all(form in text for form in fetching.FORMS[tracker]) or "\0" in reference
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", fetching.FORMS)
+def test_a_directory_may_have_a_trackers_name(published, tmp_path, monkeypatch, name) -> None:
+    shutil.copytree(published.copy, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    code, table, err = evaluate("--checkpoint", name)
+    assert code == 0 and table, err
 
 
 def test_how_a_tracker_is_reached_is_no_setting_of_a_local_evaluation(published) -> None:

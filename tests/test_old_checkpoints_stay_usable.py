@@ -19,6 +19,7 @@ from whole_runs import ROOT, metadata, resume, rows, summary
 
 import navrl.checkpoint as checkpoint
 from navrl.checkpoint import FORMAT, MIGRATIONS, CheckpointError, CheckpointStore, load
+from navrl.config_sources import load as load_config
 from navrl.files import sha256_of
 
 OLD = Path(__file__).parent / "data" / "checkpoint_format1.pt"
@@ -57,6 +58,25 @@ def test_its_run_goes_on_to_the_end(tmp_path: Path) -> None:
     assert metadata(run_dir)["segments"][0]["step"] == 120
     newest = CheckpointStore(run_dir / "checkpoints").path("last")
     assert torch.load(newest, weights_only=True)["format"] == FORMAT
+
+
+def test_an_old_runs_own_configuration_means_what_it_meant(tmp_path: Path) -> None:
+    """Keys that came later are as they were; a person's file takes today's defaults."""
+    written = torch.load(OLD, weights_only=True)["config"]
+    assert "optimizer" not in written
+    (tmp_path / "config.yaml").write_text(written)
+    (tmp_path / "mine.yaml").write_text("seed: 1\n")
+    assert load_config(["--config", str(tmp_path / "config.yaml")], {}).config.optimizer == "adam"
+    assert load_config(["--config", str(tmp_path / "mine.yaml")], {}).config.optimizer == "muon"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("runner", [None, {}, {"algorithm": None}, {"algorithm": {}}, 3])
+def test_an_old_file_without_its_parts_is_refused(version: int, runner: object, tmp_path: Path) -> None:
+    state = {"format": version, "config": "", "owed": None} | ({} if runner is None else {"runner": runner})
+    torch.save(state, tmp_path / "odd.pt")
+    with pytest.raises(CheckpointError, match="odd.pt: not a whole checkpoint of format 2"):
+        load(tmp_path / "odd.pt")
 
 
 def test_steps_lead_from_each_format_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
