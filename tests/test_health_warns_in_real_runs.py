@@ -30,7 +30,8 @@ RUNS = {
     "critic_grad_norm": toy("pays_1000_times_more_later", "--value_norm", "none", "--huber_delta", "null"),
     "actor_grad_norm": toy("shows_1000_times_more_later", "--lr", "1e-6"),
     "approx_kl": toy("shows_a_tenth_later", "--lr", "0.03", "--clip_param", "0.5", "--ppo_epoch", "5"),
-    "explained_variance": toy("pays_by_lot", "--critic_lr", "0.01", "--ppo_epoch", "10"),
+    "explained_variance": toy("pays_by_lot", "--optimizer", "adam", "--lr", "2e-3", "--critic_lr", "0.01",
+                              "--ppo_epoch", "10"),
     "reward_with_collisions": (
         "--num_agents", "4", "--local_ratio", "0", "--lr", "7e-4", "--lr_schedule", "constant", "--num_envs", "32",
         "--hidden_size", "32", "--ppo_epoch", "3", "--eval_interval", "1", "--eval_episodes", "20",
