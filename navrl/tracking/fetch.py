@@ -87,8 +87,9 @@ class Fetched:
 
 
 def is_reference(text: str) -> bool:
-    """Whether a tracker is meant, and no path."""
-    return text.partition(":")[0] in FORMS
+    """Whether a tracker is meant, and no path: `wandb` alone is a directory's name."""
+    tracker, colon, _ = text.partition(":")
+    return bool(colon) and tracker in FORMS
 
 
 def fetch(reference: str, directory: Path, settings: Mapping[str, Any], *, with_best: bool = False) -> list[Fetched]:
