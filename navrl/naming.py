@@ -7,6 +7,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from navrl.config import SCIENCE_KEYS, Config
@@ -89,6 +90,13 @@ def compact(value: Any) -> str:
 
 def _hash(text: str, length: int = 8) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
+
+
+def runs_root(run_dir: Path, project: str, group: str) -> Path | None:
+    """The directory that holds the runs, where ``run_dir`` lies in it as PROJECT/GROUP/NAME (display names); None for
+    a run directory that was moved away from there."""
+    at_home = (run_dir.parent.name, run_dir.parent.parent.name) == (safe_directory(group), safe_directory(project))
+    return run_dir.parents[2] if at_home else None
 
 
 def safe_directory(name: str) -> str:

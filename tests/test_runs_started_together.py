@@ -14,8 +14,12 @@ import pytest
 import stop_tools
 from whole_runs import resume, run_dirs, same_run, summary, tiny_argv, train
 
+from navrl.naming import runs_root
 from navrl.tracking import hub
-from navrl.tracking.record import is_alive, read_events
+from navrl.tracking.mlflow import run_root
+from navrl.tracking.publish import read_run_info
+from navrl.tracking.record import LocalRecord, RecordError, RunLock, is_alive, read_events
+from navrl.tracking.tracker import RunInfo
 
 pytestmark = pytest.mark.usefixtures("no_code_copy")
 
@@ -76,3 +80,37 @@ def test_a_wandb_run_id_is_given_to_one_of_the_runs_that_ask_for_it(tmp_path: Pa
     assert codes[0] == 0 and all(code in (1, 2) for code in codes[1:]), codes
     said = "".join((tmp_path / f"said-{number}.txt").read_text() for number in range(4))
     assert said.count("WANDB_RUN_ID: 'mine' is already used by") == 3
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """Settings of a run that asks for a W&B run of its own choice; what would publish it is no part of these tests."""
+    monkeypatch.setenv("WANDB_RUN_ID", "mine")
+    monkeypatch.setattr(hub.TrackerHub, "_start", lambda *_: None)
+    return {"logger": ["wandb"]}
+
+
+def test_who_waits_too_long_for_a_wandb_run_id_is_told_what_to_do(tmp_path: Path, chosen, monkeypatch) -> None:
+    monkeypatch.setattr(hub, "CLAIM_SECONDS", 0.1)
+    record = LocalRecord.create(tmp_path, "NAVRL", "group", "run")
+    other = RunLock(tmp_path / ".wandb_run_id.lock")
+    with pytest.raises(RecordError, match="another run that starts.*unset WANDB_RUN_ID") as error:
+        hub.TrackerHub(record, chosen, science={}, terminal=False)
+    assert "--if_exists" not in str(error.value)
+    other.release()
+    record.close()
+
+
+def test_a_run_directory_that_was_moved_writes_nothing_beside_itself(tmp_path: Path, chosen) -> None:
+    record = LocalRecord.create(tmp_path / "runs", "NAVRL", "group", "run")
+    hub.TrackerHub(record, {"logger": []}, science={}, terminal=False).finish("interrupted")
+    moved = tmp_path / "a" / "b" / "run"
+    moved.parent.mkdir(parents=True)
+    record.run_dir.rename(moved)
+    before = set(tmp_path.rglob("*")) - set(moved.rglob("*"))
+    hub.TrackerHub(LocalRecord.open(moved), chosen, science={}, terminal=False).finish("finished")
+    assert set(tmp_path.rglob("*")) - set(moved.rglob("*")) == before
+    assert read_run_info(moved).settings["wandb_run_id"] == "mine"
+    shallow = Path("/run")
+    assert runs_root(shallow, "NAVRL", "group") is None
+    assert run_root(RunInfo("uid", "NAVRL", "run", "group", run_dir=shallow)) == shallow / "tracking" / "mlflow"

@@ -11,22 +11,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import navrl
 from navrl.files import sha256_of
+from navrl.naming import runs_root
 from navrl.redaction import filter_texts, in_all, redact, redact_all, redact_secrets
 from navrl.source import filter_kept, keep_changes, snapshot
 from navrl.tracking.console import Console
 from navrl.tracking.ledger import read_ledger
 from navrl.tracking.publish import FOR_THE_RUN, HARD_CAP, NO_PROGRESS, SETTINGS_VARIABLE, read_run_info, write_run_info
-from navrl.tracking.record import LocalRecord, RecordError, RunLock
+from navrl.tracking.record import LocalRecord, RecordError, RunLock, RunLocked
 from navrl.tracking.registry import TRACKERS
 from navrl.tracking.tracker import RunInfo, safe_name
 
 LOOK_EVERY = 1.0                      # seconds between looks at what the children report
+CLAIM_SECONDS = 30.0                  # that a start waits for another that chooses its W&B run
 TRACKER_SETTINGS = ("wandb_entity", "wandb_project", "wandb_group", "wandb_name", "wandb_mode", "wandb_proxy",
                     "swanlab_mode", "mlflow_tracking_uri", "trace", "keep_artifacts", "tracker_timeout",
                     "tracker_disk_budget_mb", "privacy", "log_filter", "seed")
@@ -59,8 +61,8 @@ class TrackerHub:
                                start_step=record.last_step or record.first_step)
         self._children: dict[str, subprocess.Popen] = {}
         with self._timed():
-            with self._claiming_run_id():
-                info = self._describe(settings, science, metadata or {})
+            info = self._describe(settings, science, metadata or {})
+            with self._claiming_run_id(info):
                 write_run_info(record.run_dir, _without_secrets(info))
             if source_root is not None:
                 self._keep_code(Path(source_root))
@@ -167,16 +169,20 @@ class TrackerHub:
                 self.say(f"the code is kept without its commit: {note}")
 
     @contextmanager
-    def _claiming_run_id(self) -> Iterator[None]:
-        """Between the look at the ids that are taken and the note of ours no other run does the same."""
-        if "wandb" not in self.backends or not os.environ.get("WANDB_RUN_ID"):
+    def _claiming_run_id(self, info: RunInfo) -> Iterator[None]:
+        """Between the look at the ids that are taken and the note of ours no other run does the same.
+
+        Beside a run directory that was moved away from the others there is none to look at; the server still knows.
+        """
+        given = os.environ.get("WANDB_RUN_ID") if "wandb" in self.backends else None
+        run_id = given or info.settings.get("wandb_run_id")
+        root = runs_root(info.run_dir, info.project, info.group) if run_id else None
+        with _only_one_chooses(root) if given and root else nullcontext():
+            if run_id:
+                info.settings["wandb_run_id"] = run_id
+            if root:
+                refuse_taken_run_id(root, run_id, own=info.run_dir)
             yield
-            return
-        lock = RunLock(self.record.run_dir.parents[2] / ".wandb_run_id.lock", patience=30.0)
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _describe(self, settings: Mapping[str, Any], science: Mapping[str, Any],
                   metadata: Mapping[str, Any]) -> RunInfo:
@@ -188,11 +194,8 @@ class TrackerHub:
                 earlier = read_run_info(record.run_dir)
             except RecordError:
                 pass
-        run_id = os.environ.get("WANDB_RUN_ID") if "wandb" in self.backends else None
-        run_id = run_id or (earlier.settings.get("wandb_run_id") if earlier else None)
-        if run_id:
-            refuse_taken_run_id(record.run_dir.parents[2], run_id, own=record.run_dir)
-            chosen["wandb_run_id"] = run_id
+        if earlier and earlier.settings.get("wandb_run_id"):
+            chosen["wandb_run_id"] = earlier.settings["wandb_run_id"]
         tags = settings.get("wandb_tags") or []
         # How and when it ends is not known yet; trackers learn the status when it does.
         facts = {key: value for key, value in (metadata or {}).items() if key not in ("status", "ended")}
@@ -336,6 +339,21 @@ def _held_back() -> Any:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _only_one_chooses(root: Path) -> Iterator[None]:
+    """Of the runs that start under `root` with a WANDB_RUN_ID. Raises RecordError where another takes too long."""
+    path = root / ".wandb_run_id.lock"
+    try:
+        lock = RunLock(path, patience=CLAIM_SECONDS)
+    except RunLocked:
+        raise RecordError(f"WANDB_RUN_ID: another run that starts has held {path} for {CLAIM_SECONDS:g} s; start again "
+                          "when it runs, or unset WANDB_RUN_ID") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _end(child: subprocess.Popen) -> None:

@@ -417,12 +417,11 @@ def on_this_machine(uri: str) -> bool:
 
 def run_root(run: RunInfo) -> Path:
     """The directory that holds the runs; of a run directory that was moved away from them, its `tracking/mlflow`."""
-    group, project = run.run_dir.parents[0], run.run_dir.parents[1]
-    if run.training_pid is not None or (project.parent / STORE).exists():
-        return project.parent
-    from navrl.naming import safe_directory       # with the whole schema behind it: not while a run trains
-    at_home = (group.name, project.name) == (safe_directory(run.group), safe_directory(run.project))
-    return project.parent if at_home else run.run_dir / "tracking" / "mlflow"
+    around = run.run_dir.parent.parent.parent
+    if run.training_pid is not None or (around / STORE).exists():
+        return around
+    from navrl.naming import runs_root            # with the whole schema behind it: not while a run trains
+    return runs_root(run.run_dir, run.project, run.group) or run.run_dir / "tracking" / "mlflow"
 
 
 def _stored_setting(run_dir: Path) -> Any:
