@@ -12,8 +12,9 @@ import tracking_run
 from mlflow_tools import assert_same_rows, children, client, empty_store, rows
 from wandb_stand_in import StandIn
 
-from navrl.tracking.publish import directory_bytes
+from navrl.tracking.publish import Publisher, directory_bytes, write_run_info
 from navrl.tracking.record import read_rows
+from navrl.tracking.tracker import RunInfo, Unpublishable
 
 for package in ("wandb", "mlflow", "swanlab", "tensorboard"):
     pytest.importorskip(package)
@@ -61,6 +62,21 @@ def test_rows_and_checkpoints_go_on_without_space_for_media(bounded):
     assert_same_rows(rows(store, run.info.run_id), record)
     versions = store.search_model_versions(f"run_id = '{run.info.run_id}'")
     assert len(versions) == len(list((result["run_dir"] / "checkpoints").iterdir())) == COUNT
+
+
+def test_a_checkpoint_that_a_tracker_had_to_copy_counts_for_nothing(tmp_path):
+    run_dir = tmp_path / "run"
+    (run_dir / "tracking").mkdir(parents=True)
+    write_run_info(run_dir, RunInfo("uid", "NAVRL", "run", "group", settings={"tracker_disk_budget_mb": 1}))
+    publisher = Publisher(run_dir, "tensorboard")
+    copy = run_dir / "tracking" / "mlflow" / "checkpoints" / "checkpoint_ep1" / "checkpoint_ep1.pt"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(bytes(2**21))
+    publisher._check_budget(1000)
+    copy.with_name("large.gif").write_bytes(bytes(2**21))
+    with pytest.raises(Unpublishable, match="the disk budget is used up"):
+        publisher._check_budget(1000)
+    publisher.ledger.close()
 
 
 def test_nothing_is_in_the_home_directory(bounded):

@@ -478,7 +478,7 @@ class Publisher:
     def _check_budget(self, more: int) -> None:
         """`tracker_disk_budget_mb` bounds what all trackers keep of this run on this machine; rows are always kept.
 
-        more: bytes that are to come. Checkpoints are no matter: trackers read or link the run's own file.
+        more: bytes that are to come. Checkpoints do not count, also where a tracker had to copy them.
         """
         budget = self.info.settings.get("tracker_disk_budget_mb")
         if budget:
@@ -548,9 +548,12 @@ def wanted(keep: str | None, aliases: list[str]) -> bool:
 
 
 def directory_bytes(directory: Path) -> int:
-    """Bytes of the files below a directory; one that has a second name elsewhere takes no space of its own."""
+    """Bytes of the files below a directory without its checkpoints; one that has a second name elsewhere takes no
+    space of its own."""
     total = 0
     for path in directory.rglob("*"):
+        if path.suffix == ".pt":
+            continue
         try:
             status = path.lstat()
         except OSError:               # removed meanwhile
