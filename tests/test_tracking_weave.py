@@ -103,9 +103,31 @@ def test_an_offline_run_brings_its_traces_when_it_is_published(server: StandIn, 
 def test_a_trace_server_that_fails_costs_no_row_and_no_table(server: StandIn, tmp_path: Path) -> None:
     server.fault("no traces")
     done = _run(server, tmp_path, python=str(WEAVE_PYTHON))
-    assert "traces are left out, the tables are there" in done["out"] + done["err"]
+    assert done["out"].count("eval/trajectory at step 1000 is left out, its table is there") == 1
     assert server.steps(done["run_dir"]) == [row["step"] for row in read_rows(done["run_dir"])]
     assert _tables(server, done["run_dir"]) == 2
+
+
+@needs_weave
+def test_a_trace_that_fails_for_a_moment_is_sent_again_and_its_table_is_there_once(server, tmp_path: Path) -> None:
+    server.fault("no traces:503:2")
+    done = _run(server, tmp_path, python=str(WEAVE_PYTHON))
+    assert "trying again" in done["out"] and "left out" not in done["out"]
+    assert len(server.dump()["traces"]) == 1 + STEPS * AGENTS and _tables(server, done["run_dir"]) == 2
+
+
+@needs_weave
+@pytest.mark.parametrize("fault", ["no traces:400:1", "no traces:503:6"])  # refused; down for longer than one is tried
+def test_a_trace_that_is_left_out_takes_no_later_one_with_it(server, tmp_path: Path, fault: str) -> None:
+    server.fault(fault)
+    names = ["eval/a", "eval/b", "eval/c", "eval/d"]
+    done = _run(server, tmp_path, python=str(WEAVE_PYTHON), trajectories=names)
+    refused = 1 if "400" in fault else 3  # 4 tries of the first, then one of each
+    assert [done["out"].count(f"{name} at step 1000 is left out") for name in names] == [1] * refused + [0] * (
+        4 - refused)
+    roots = {call["inputs"]["episode"] for call in server.dump()["traces"].values() if call["parent_id"] is None}
+    assert roots == set(names[refused:]) and _tables(server, done["run_dir"]) == len(names) + 1
+    assert server.steps(done["run_dir"]) == [row["step"] for row in read_rows(done["run_dir"])]
 
 
 def _tables(server: StandIn, run_dir: Path) -> int:

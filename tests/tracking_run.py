@@ -86,7 +86,8 @@ def main(options: dict[str, Any]) -> None:
         slowest = max(slowest, time.monotonic() - began)
         time.sleep(options.get("pause", 0.0))
     np.savez(record.media_dir / "episode_0.npz", positions=np.arange(24.0).reshape(4, 3, 2), rewards=np.ones((4, 3)))
-    hub.log_trajectory(100 * i, "eval/trajectory", record.media_dir / "episode_0.npz")
+    for name in options.get("trajectories", ["eval/trajectory"]):
+        hub.log_trajectory(100 * i, name, record.media_dir / "episode_0.npz")
     (record.media_dir / "episode_0.gif").write_bytes(GIF)
     hub.log_media(100 * i, "eval/episode", record.media_dir / "episode_0.gif", caption="episode 0")
     hub.log_table(100 * i, "eval/goals", ["goal", "distance"], [["a", np.float32(0.5)], ["b", float("nan")]])

@@ -24,6 +24,7 @@ from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable
 
 DEFAULT_SERVER = "https://api.wandb.ai"
 INIT_SECONDS = 15
+WEAVE_TRIES = 4                       # of a trace, 10 s each, before the rows behind it go on
 LEVELS = {"info": "INFO", "warn": "WARN", "error": "ERROR"}
 VIDEO, IMAGE = {".gif", ".mp4", ".webm", ".ogg"}, {".png", ".jpg", ".jpeg", ".bmp"}
 SYNC_HINT = "it is kept offline; log in with `wandb login` and publish later with: python scripts/sync.py {} --to wandb"
@@ -40,7 +41,9 @@ class WandbTracker(Tracker):
         self._had: dict[str, Any] = {}            # and its summary then
         self._code: tuple[Receipt, Path] | None = None
         self._core_log: _UploadLog | None = None
-        self._weave: Any = None       # False once it cannot be used
+        self._weave: Any = None       # False where it cannot be used
+        self._weave_failures = 0      # since it last took a trace, of those that may pass
+        self._weave_tries = 0         # that failed, all of them
 
     # ---- start
 
@@ -169,25 +172,33 @@ class WandbTracker(Tracker):
         self.log_table(step, wall, name, *episode_table(path))
 
     def _log_weave(self, step: int, wall: float, name: str, path: Path) -> None:
-        """With `trace: weave`, a trace beside the table. What Weave does not take is said once and costs no row."""
+        """With `trace: weave`, a trace, before the table: the item can be handed over again until the table is there.
+
+        What Weave does not take is said and costs no row. While its server is down only the first trace is tried more
+        than once, each later one once. Raises what the client raises where trying again may help.
+        """
         if self._info.settings.get("trace") != "weave" or self._weave is False:
             return
         if self.local:
             self.say("wandb: trace: weave is online only; the traces go with the run when it is published")
             return
-        from navrl.tracking.weave import WeaveTraces, WeaveUnavailable
+        from navrl.tracking.weave import WeaveTraces, WeaveUnavailable, may_pass
         try:
             if self._weave is None:
                 self._weave = WeaveTraces(self.run.entity, self.run.project, self.run.id)
             self._weave.send(path, name=name, step=step, wall=wall, run=self._info.name)
+            self._weave_failures = 0
         except WeaveUnavailable as error:
             self.say(f"wandb: {error}")
             self._weave = False
         except Unpublishable:
             raise
         except Exception as error:
-            self.say(f"wandb: trace: weave: traces are left out, the tables are there ({_one_line(error)})")
-            self._weave = False
+            self._weave_tries += 1
+            self._weave_failures += may_pass(error)
+            if may_pass(error) and self._weave_failures < WEAVE_TRIES:
+                raise                 # the publisher waits and hands the item over again
+            self.say(f"wandb: trace: weave: {name} at step {step} is left out, its table is there ({_one_line(error)})")
 
     def log_artifact(self, path: Path, aliases: Sequence[str], metadata: Mapping[str, Any]) -> Receipt | None:
         import wandb
@@ -232,7 +243,7 @@ class WandbTracker(Tracker):
     # ---- how far it is
 
     def progress(self) -> float:
-        return 0.0 if self._core_log is None else self._core_log.moved()
+        return self._weave_tries + (0.0 if self._core_log is None else self._core_log.moved())
 
     def confirmed(self) -> int | None:
         if self.run is None or self.local:

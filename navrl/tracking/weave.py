@@ -27,7 +27,7 @@ class WeaveTraces:
     def __init__(self, entity: str, project: str, run_id: str):
         """Raises WeaveUnavailable where the package or a login is missing."""
         os.environ["WANDB_DISABLE_WEAVE"] = "true"        # else its import patches libraries and starts a client
-        for variable, value in (("WEAVE_RETRY_MAX_ATTEMPTS", "2"), ("WEAVE_HTTP_TIMEOUT", "10")):
+        for variable, value in (("WEAVE_RETRY_MAX_ATTEMPTS", "1"), ("WEAVE_HTTP_TIMEOUT", "10")):
             os.environ.setdefault(variable, value)
         try:
             from weave.trace_server_bindings.remote_http_trace_server import RemoteHTTPTraceServer
@@ -40,12 +40,20 @@ class WeaveTraces:
         if credentials is None:
             raise WeaveUnavailable("trace: weave: no key is configured; log in with `wandb login`")
         self._server.set_auth(credentials)
+        if (client := getattr(self._server, "_stainless_client", None)) is not None:
+            client.max_retries = 0            # the publisher tries again, and others wait meanwhile for 10 s, not 60
         self._project, self._run = f"{entity}/{project}", f"{entity}/{project}/{run_id}"
 
     def send(self, path: Path, *, name: str, step: int, wall: float, run: str) -> None:
         """One episode (`.npz`) as one trace. Raises what the client raises where the server does not take it."""
         self._server.calls_complete({"batch": episode_calls(
             path, name=name, step=step, wall=wall, run=run, project_id=self._project, run_id=self._run)})
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether sending again can help: no answer came, or one of 408, 429 and 5xx."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return not isinstance(error, (TypeError, ValueError)) and (status in (None, 408, 429) or status >= 500)
 
 
 def episode_calls(path: Path, *, name: str, step: int, wall: float, run: str, project_id: str,
