@@ -10,6 +10,7 @@ import os
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,8 @@ import pytest
 import sqlalchemy
 from wandb_stand_in import KEY, free_port
 from whole_runs import ROOT
+
+from navrl.tracking import registry
 
 LOOPBACK_ONLY = ("--mlflow_tracking_uri", "null")
 
@@ -217,6 +220,9 @@ def test_a_login_is_used_and_a_refusal_is_said(doctor, monkeypatch):
     with Listener(OK.replace(b"200 OK", b"404 Not Found")) as other:
         code, report, _ = doctor("--logger", "mlflow", "--mlflow_tracking_uri", other.url)
     assert code == 1 and "no MLflow there" in report["faults"][0]
+    with Listener(OK.replace(b"200 OK", b"500 Internal Server Error")) as ill:
+        code, report, _ = doctor("--logger", "mlflow", "--mlflow_tracking_uri", ill.url)
+    assert code == 1 and "the server answered 500" in report["faults"][0]
 
 
 def test_an_sqlite_file_that_takes_no_rows_is_named(doctor, tmp_path):
@@ -323,6 +329,30 @@ def test_what_is_not_installed_is_said_with_the_command_that_installs_it(doctor,
     assert all("not installed: pip install -r requirements" in fault for fault in report["faults"])
     assert report["by"]["wandb"]["setting"] == "log_wandb: False"
     assert report["by"]["swanlab"]["setting"] == "logger: [console, wandb]"
+
+
+@pytest.mark.parametrize("code", ["raise OSError('half installed')", "Settings = 1 / 0", "raise SystemExit(4)"])
+def test_a_broken_package_is_a_row_like_any_other(doctor, monkeypatch, tmp_path, code):
+    (tmp_path / "swanlab.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in [name for name in sys.modules if name.partition(".")[0] == "swanlab"]:
+        monkeypatch.delitem(sys.modules, module)
+    code, report, _ = doctor("--logger", "console", "swanlab")
+    assert code == 1 and len(report["faults"]) == 1 and "swanlab: cannot be used" in report["faults"][0]
+    assert report["by"]["swanlab"]["setting"] == "logger: [console]" and report["by"]["mlflow"]["version"] != "broken"
+    assert doctor("--logger", "console", "mlflow")[0] == 0  # what is not asked for is no fault
+
+
+def test_a_tracker_of_ones_own_has_a_row(doctor, monkeypatch):
+    monkeypatch.setitem(registry.TRACKERS, "mine", "navrl.tracking.tensorboard:TensorboardTracker")
+    monkeypatch.setitem(registry.TRACKERS, "gone", "navrl.tracking.gone:GoneTracker")
+    _, report, _ = doctor("--logger", "console")
+    assert (report["by"]["mine"]["version"], report["by"]["gone"]["version"]) == ("importable", "broken")
+
+
+def test_a_directory_with_too_long_a_name_is_a_fault_of_one_line(doctor, tmp_path):
+    code, report, said = doctor("--run_dir", str(tmp_path / ("x" * 300)))
+    assert code == 1 and any("File name too long" in fault for fault in report["faults"]), said
 
 
 # ---- how it speaks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import os
 import re
@@ -53,6 +54,19 @@ def test_a_run_publishes_every_row_to_it_and_a_sync_adds_none(project: Path, tmp
     again = _call(project, "scripts/sync.py", str(run_dir), "--to", "csv")
     assert again.returncode == 0, again.stderr
     assert path.read_bytes() == before
+
+
+def test_the_doctor_looks_at_it(project: Path, tmp_path: Path) -> None:
+    asked = ("scripts/doctor.py", "--json", "--run_dir", str(tmp_path), "--logger", "console", "csv")
+    done = _call(project, *asked)
+    (row,) = [row for row in json.loads(done.stdout)["trackers"] if row["tracker"] == "csv"]
+    assert done.returncode == 0 and row["asked"] and row["version"] == "importable", done.stdout
+    path = project / "navrl" / "tracking" / "csv.py"
+    text = path.read_text()
+    path.write_text("import no_such_package\n" + text)
+    done = _call(project, *asked)
+    path.write_text(text)
+    assert done.returncode == 1 and "No module named 'no_such_package'" in json.loads(done.stdout)["faults"][0]
 
 
 def test_the_command_line_knows_it(project: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import base64
 import importlib.metadata
 import importlib.util
+import os
 import sqlite3
 import tempfile
 import threading
@@ -11,15 +12,18 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from navrl.config import Config
 from navrl.redaction import holds_password, redact_secrets
 from navrl.tracking import mlflow, wandb
 from navrl.tracking.probe import PROBE_SECONDS, Reply, ask
+from navrl.tracking.registry import TRACKERS, tracker_class
 from navrl.tracking.tracker import TrackerUnavailable
 
-NOT_ASKED = "not asked"               # what `privacy: strict` leaves in peace
+NOT_ASKED = "not asked"               # what `privacy: strict` leaves in peace, or nobody knows how to ask
+UNKNOWN = "unknown"
 INSTALL = "pip install -r requirements-trackers.txt"
 
 
@@ -27,7 +31,7 @@ INSTALL = "pip install -r requirements-trackers.txt"
 class Finding:
     """One tracker. The texts are a table's cells.
 
-    asked: the configuration sends rows there. version: installed, or None. key: whether a key or login is configured.
+    asked: the configuration sends rows there. version: installed (`broken`; `importable`, of one's own), or None. key: whether a key or login is configured.
     reach: what its server said; seconds: how long that took, None where none was asked. store: `writable`, or why not.
     setting: the configuration line that works from here. fault: what the configuration asks for and does not work, "".
     """
@@ -48,15 +52,17 @@ def examine(config: Config, environ: Mapping[str, str]) -> list[Finding]:
 
     Writes nothing that stays. Never raises for what it finds.
     """
-    looks = (_wandb, _swanlab, _mlflow, _tensorboard)
+    looks = {"wandb": _wandb, "swanlab": _swanlab, "mlflow": _mlflow, "tensorboard": _tensorboard}
+    looks |= {name: partial(_own, name) for name in TRACKERS if name not in looks}
     with ThreadPoolExecutor(len(looks)) as pool:
-        return list(pool.map(lambda look: look(config, environ), looks))
+        return list(pool.map(lambda name: _look(name, looks[name], config, environ), looks))
 
 
 def why_not_writable(directory: Path | str) -> str:
     """Why files cannot be made in a directory (or in the nearest one above it, where it is not there yet), or ""."""
-    directory = nearest(directory)
     try:
+        Path(directory).expanduser().exists()     # raises where no file can have such a name
+        directory = nearest(directory)
         with tempfile.TemporaryFile(dir=directory):
             return ""
     except OSError as error:
@@ -66,12 +72,34 @@ def why_not_writable(directory: Path | str) -> str:
 def nearest(path: Path | str) -> Path:
     """The path itself, or the first above it that exists."""
     path = Path(path).expanduser().absolute()
-    while not path.exists() and path != path.parent:
+    while not os.path.exists(path) and path != path.parent:
         path = path.parent
     return path
 
 
 # ------------------------------------------------------------------------------------------ one tracker each
+
+Look = Callable[[Config, Mapping[str, str]], Finding]
+
+
+def _look(name: str, look: Look, config: Config, environ: Mapping[str, str]) -> Finding:
+    """What a look finds; where it fails, which takes a broken package, that."""
+    try:
+        return look(config, environ)
+    except (Exception, SystemExit) as error:      # a package's import may do anything
+        asked = name in config.trackers and getattr(config, f"{name}_mode", None) != "disabled"
+        why = redact_secrets(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
+        setting = "log_wandb: False" if name == "wandb" else _without(name, config)
+        return Finding(name, asked, "broken", UNKNOWN, NOT_ASKED, None, UNKNOWN, setting,
+                       f"cannot be used ({why}); {setting} does without it" if asked else "")
+
+
+def _own(name: str, config: Config, environ: Mapping[str, str]) -> Finding:
+    """A tracker of one's own in the registry: whether it can be imported is all that is known of it."""
+    tracker_class(name)
+    return Finding(name, name in config.trackers, "importable", UNKNOWN, NOT_ASKED, None, UNKNOWN,
+                   f"logger: [console, {name}]")
+
 
 def _wandb(config: Config, environ: Mapping[str, str]) -> Finding:
     version, key, address = _version("wandb"), wandb.has_key(environ), wandb.server(environ)
@@ -126,7 +154,8 @@ def _mlflow(config: Config, environ: Mapping[str, str]) -> Finding:
             key = "yes" if _login(environ) or holds_password(uri) else "no"
             reply = ask(f"{uri.rstrip('/')}/api/2.0/mlflow/experiments/search?max_results=1", headers=_login(environ))
             reach = _said(reply)
-            store = {None: "no server", 200: "", 401: "login refused", 403: "refused"}.get(reply.status, "no MLflow there")
+            answered = f"the server answered {reply.status}" if (reply.status or 0) >= 500 else "no MLflow there"
+            store = {None: "no server", 200: "", 401: "login refused", 403: "refused"}.get(reply.status, answered)
         elif uri.startswith("sqlite"):
             reach, store = "a file", _sqlite(Path(uri.split("///", 1)[1]))
         else:
