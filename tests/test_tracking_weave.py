@@ -117,12 +117,12 @@ def test_a_trace_that_fails_for_a_moment_is_sent_again_and_its_table_is_there_on
 
 
 @needs_weave
-@pytest.mark.parametrize("fault", ["no traces:400:1", "no traces:503:6"])  # refused; down for longer than one is tried
+@pytest.mark.parametrize("fault", ["no traces:400:1", "no traces:503:5"])  # refused; down for longer than one is tried
 def test_a_trace_that_is_left_out_takes_no_later_one_with_it(server, tmp_path: Path, fault: str) -> None:
     server.fault(fault)
     names = ["eval/a", "eval/b", "eval/c", "eval/d"]
     done = _run(server, tmp_path, python=str(WEAVE_PYTHON), trajectories=names)
-    refused = 1 if "400" in fault else 3  # 4 tries of the first, then one of each
+    refused = 1 if "400" in fault else 3  # 3 tries of the first, then one of each
     assert [done["out"].count(f"{name} at step 1000 is left out") for name in names] == [1] * refused + [0] * (
         4 - refused)
     roots = {call["inputs"]["episode"] for call in server.dump()["traces"].values() if call["parent_id"] is None}

@@ -24,7 +24,7 @@ from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable
 
 DEFAULT_SERVER = "https://api.wandb.ai"
 INIT_SECONDS = 15
-WEAVE_TRIES = 4                       # of a trace, 10 s each, before the rows behind it go on
+WEAVE_TRIES = 3                       # of a trace, 10 s each, before the rows behind it go on
 LEVELS = {"info": "INFO", "warn": "WARN", "error": "ERROR"}
 VIDEO, IMAGE = {".gif", ".mp4", ".webm", ".ogg"}, {".png", ".jpg", ".jpeg", ".bmp"}
 SYNC_HINT = "it is kept offline; log in with `wandb login` and publish later with: python scripts/sync.py {} --to wandb"
