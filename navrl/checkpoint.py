@@ -36,7 +36,8 @@ def _one_optimizer(state: dict[str, Any]) -> dict[str, Any]:
     """Format 2 knew Adam alone."""
     runner = dict(state["runner"])
     runner["algorithm"] = algorithm = dict(runner["algorithm"])
-    algorithm["optimizers"] = {"adam": algorithm.pop("optimiser")}
+    if "optimiser" in algorithm:  # a policy alone can still be evaluated
+        algorithm["optimizers"] = {"adam": algorithm.pop("optimiser")}
     return state | {"runner": runner}
 
 

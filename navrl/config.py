@@ -357,7 +357,8 @@ class Config(BaseModel):
         "stay in the run directory alone.", ge=1, le=1 << 40)
     log_filter: Annotated[tuple[Text, ...], BeforeValidator(_as_tuple), AfterValidator(_no_twins)] = _tracker(
         (), "What these match shows as *** on the console, in console.log and in every text that trackers get; names of "
-            "metrics and checkpoint files stay. One word each on the command line; commas separate none.",
+            "metrics and checkpoint files stay. One word each on the command line; commas separate none. Nested repeats, "
+            "as (a+)+, can take for ever.",
         allowed="a list of regular expressions (each at most once)", whole_words=True)
     privacy: Literal["normal", "strict"] = _tracker(
         "normal", "strict: nothing leaves this machine, and trackers learn no host, user, path or code.")

@@ -8,8 +8,8 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -39,6 +39,8 @@ from runners.policies import LearnedPolicy
 from runners.setup import describe_task, make_algorithm, make_evaluation_env, make_training_env, resolve_device
 from runners.stopping import Stopped, StopRequest
 
+Made = TypeVar("Made")
+
 RETURN_SCALES = {"simple_spread": "A (per agent, mpe2 v3)"}
 
 
@@ -54,13 +56,13 @@ def run(loaded: Loaded, command: Sequence[str], stop: StopRequest) -> int:
     torch.set_num_threads(config.torch_threads)
     device = resolve_device(config.device)
     with contextlib.ExitStack() as opened:
-        env = make_training_env(config, device)
+        env = _in_memory(lambda: make_training_env(config, device))
         opened.callback(env.close)
-        evaluation_env = make_evaluation_env(config, device, config.eval_episodes, original=False)
+        evaluation_env = _in_memory(lambda: make_evaluation_env(config, device, config.eval_episodes, original=False))
         opened.callback(evaluation_env.close)
-        algorithm = make_algorithm(config, env.spec, device)
+        algorithm = _in_memory(lambda: make_algorithm(config, env.spec, device))
         try:
-            runner = OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN))
+            runner = _in_memory(lambda: OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN)))
         except EnvironmentFault as fault:  # its very first reset
             message, *details = str(fault).splitlines()
             places = [line.strip() for line in details if line.lstrip().startswith("File ")]
@@ -402,6 +404,18 @@ class Experiment:
                 last={"step": last.step, "checkpoint": f"checkpoints/{last.file}"}, artifacts=self.artifacts
             )
         self.hub.finish(status, code, reason)
+
+
+def _in_memory(make: Callable[[], Made]) -> Made:
+    """What ``make`` makes. Raises ConfigError where this machine has no room for it."""
+    try:
+        return make()
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        message = "does not fit in memory; take fewer copies, shorter rollouts, fewer agents or a smaller network"
+        keys = "num_envs, rollout_length, num_agents, hidden_size, num_layers"
+        raise ConfigError([Fault(keys, message)]) from error
 
 
 def _collect_metadata(

@@ -13,6 +13,7 @@ from navrl.checkpoint import CheckpointError, CheckpointStore
 from navrl.config import KEYS, Config, config_hash, kind_of, recorded
 from navrl.config_sources import Loaded, resume_faults
 from navrl.faults import ConfigError, Fault, show
+from navrl.metrics.health import Health
 from navrl.naming import Names, names, safe_directory
 from navrl.recovery import LostRun, make_directory
 from navrl.redaction import redact_all
@@ -23,7 +24,8 @@ from runners.setup import describe_task
 
 # What a checkpoint's task must share with the run's; a newer package that defines the same task may go on.
 SAME_TASK = ("env_id", "agents", "observation_sizes", "action", "settings")
-NEEDED = ("runner", "health", "best_score", "owed", "elapsed")  # of a checkpoint, beside its configuration and task
+# What a checkpoint holds beside its configuration and task, and what that is
+NEEDED = {"runner": dict, "health": dict, "best_score": float, "owed": (dict, type(None)), "elapsed": (int, float)}
 MAX_NAMED = 5  # keys in the notice of a mixed group
 
 
@@ -194,6 +196,10 @@ def _take_up(state: dict[str, Any], path: Path | str, runner: OnPolicyRunner, no
         lacking = [name for name in NEEDED if name not in state]
         if lacking:
             raise CheckpointError(f"{path} lacks {', '.join(lacking)}: a run cannot go on from it")
+        for name, kinds in NEEDED.items():
+            if not isinstance(state[name], kinds):
+                raise CheckpointError(f"{path}: its {name} is damaged")
+        Health().load_state_dict(state["health"])
         runner.load_state_dict(state["runner"])
     except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is of another size or network: {str(error).splitlines()[0]}") from error

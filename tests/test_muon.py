@@ -8,7 +8,7 @@ import pytest
 import torch
 from learner_tools import RaggedTask, entity_spec, filled_rollout, learner, learner_config, random_reward, task_spec
 
-from navrl.algorithms.optimizers import COEFFICIENTS, ITERATIONS, Muon, hidden_weights, orthogonalise
+from navrl.algorithms.optimizers import COEFFICIENTS, ITERATIONS, Muon, hidden_weights, load_moments, orthogonalise
 
 
 def spectral(matrix: torch.Tensor, function) -> torch.Tensor:
@@ -111,3 +111,29 @@ def test_rates_of_actor_and_critic_follow_the_schedule() -> None:
     algorithm.update(rollout, 0.5, 0.0)
     for optimizer in algorithm.optimizers.values():
         assert [group["lr"] for group in optimizer.param_groups] == [0.5e-3, 2e-3]
+
+
+DAMAGE = {
+    "shape": lambda moments: moments.update({name: torch.zeros(1) for name in moments if name != "step"}),
+    "kind": lambda moments: moments.update({name: value.to(torch.complex64) for name, value in moments.items()}),
+    "lacking": lambda moments: moments.clear(),
+    "more": lambda moments: moments.update(other=torch.zeros(1)),
+    "number": lambda moments: moments.update({name: 5.0 for name in moments}),
+}
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_moments_that_are_not_those_of_the_parameters_are_refused(name: str, damage: str) -> None:
+    """Fused Adam takes any tensor for a moment and writes beyond a small one's memory."""
+    algorithm = learner(entity_spec(), learner_config("--network", "entity", hidden_size=8))
+    for optimizer in algorithm.optimizers.values():  # a step, so that there are moments
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    state = algorithm.optimizers[name].state_dict()
+    load_moments(name, algorithm.optimizers[name], state)
+    DAMAGE[damage](state["state"][0])
+    with pytest.raises(ValueError, match=name):
+        load_moments(name, algorithm.optimizers[name], state)

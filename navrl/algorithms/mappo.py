@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from navrl.algorithms.losses import approx_kl, clipped_surrogate, explained_variance, value_loss
-from navrl.algorithms.optimizers import make_optimizers
+from navrl.algorithms.optimizers import load_moments, make_optimizers
 from navrl.networks.actor import Actor
 from navrl.networks.critic import make_critic
 from navrl.networks.value_norm import ValueNorm
@@ -234,6 +234,6 @@ class MAPPO:
         self.critic.load_state_dict(state["critic"])
         self.value_norm.load_state_dict(state["value_norm"])
         for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
+            load_moments(name, optimizer, state["optimizers"][name])
         self.action_generator.set_state(state["action_generator"].cpu())
         self.shuffle_generator.set_state(state["shuffle_generator"].cpu())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 # Newton-Schulz coefficients: the quintic a x + b x^3 + c x^5 that lifts small singular values fastest (Jordan 2024).
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
+MOMENTS = {"adam": {"step", "exp_avg", "exp_avg_sq"}, "muon": {"momentum"}}  # what each keeps of a parameter
 
 
 def orthogonalise(matrices: torch.Tensor) -> torch.Tensor:
@@ -80,6 +82,27 @@ def make_optimizers(
     if not ours:
         return {"adam": adam}
     return {"adam": adam, "muon": Muon([{"params": parameters} for parameters in hidden], config.lr)}
+
+
+def load_moments(name: str, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Take the moments from a checkpoint; settings stay as the configuration has them.
+
+    Raises ValueError where a moment is not one of its parameter: fused Adam would write beyond its memory.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if [len(group["params"]) for group in state["param_groups"]] != [len(g["params"]) for g in optimizer.param_groups]:
+        raise ValueError(f"the moments of {name} are of other parameters")
+    for index, moments in state["state"].items():
+        if not 0 <= index < len(parameters) or moments.keys() != MOMENTS[name]:
+            raise ValueError(f"the moments of {name} are of other parameters")
+        for moment, value in moments.items():
+            shape = torch.Size() if moment == "step" else parameters[index].shape
+            if not torch.is_tensor(value) or value.shape != shape or value.dtype != parameters[index].dtype:
+                raise ValueError(f"{moment} of {name} does not fit its parameter")
+    groups = optimizer.state_dict()["param_groups"]
+    for group, saved in zip(groups, state["param_groups"]):
+        group["lr"] = float(saved["lr"])  # where the schedule stands
+    optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
 
 
 def hidden_weights(network: nn.Module) -> list[nn.Parameter]:
