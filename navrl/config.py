@@ -25,8 +25,9 @@ from pydantic import (
 
 from navrl import fields, yaml_io
 from navrl.faults import Fault, nearest, show
-from navrl.redaction import holds_password
+from navrl.redaction import holds_password, redact
 from navrl.tracking.registry import TRACKERS
+from navrl.tracking.stores import fault_of_store, on_this_machine
 
 # The kinds of key. Only "science" can change a result; it alone goes to trackers and into the hash. "name" keys are
 # fixed once a run exists. The others may change when a run is resumed.
@@ -431,6 +432,13 @@ class Config(BaseModel):
             online = tracker in self.trackers and getattr(self, key) == "online"
             check(not online or self.privacy != "strict", f"{key} privacy logger log_wandb",
                   "online is refused with privacy: strict; write offline")
+        if "mlflow" in self.trackers and (uri := self.mlflow_tracking_uri):
+            fault = fault_of_store(uri)
+            check(not fault, "mlflow_tracking_uri logger log_wandb", f"{show(redact(uri))} {fault}")
+            check(bool(fault) or self.privacy != "strict" or on_this_machine(uri),
+                  "mlflow_tracking_uri privacy logger log_wandb",
+                  f"{show(redact(uri))} is not on this machine, and privacy: strict sends nothing elsewhere; null takes a "
+                  "file beside the runs")
         for pattern in self.log_filter:
             reason = _not_regular(pattern)
             check(not reason, "log_filter", f"{show(pattern)} is no regular expression: {reason}")

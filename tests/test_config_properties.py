@@ -119,6 +119,8 @@ def value_of(key: str) -> st.SearchStrategy[Any]:
         strategy: st.SearchStrategy[Any] = st.sampled_from(["cpu", "cuda", "cuda:0", "cuda:12"])
     elif key == "wandb_proxy":
         strategy = st.sampled_from(["http://host:3128", "socks5://10.0.0.1:1"])
+    elif key == "mlflow_tracking_uri":
+        strategy = st.sampled_from(["sqlite:///mlflow.db", "http://localhost:5000"])
     elif key == "named_keys":
         strategy = st.lists(st.sampled_from(["lr", "gamma", "network"]), unique=True)
     elif key == "log_filter":

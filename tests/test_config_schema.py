@@ -242,3 +242,26 @@ def test_a_password_in_an_address_is_not_written_down(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(text)
     again = load(["--config", str(tmp_path / "config.yaml")], {}).config
     assert (again.mlflow_tracking_uri, again.wandb_proxy) == (None, None)
+
+
+@pytest.mark.parametrize(("uri", "words"), [
+    ("ftp://x", "is no database and no server"), ("file:///runs", "is no database"), ("mlruns", "is no database"),
+    ("sqlite:///", "names no file"), ("sqlite://", "names no file"), ("sqlite:///:memory:", "names no file"),
+    ("http://", "names no host"), ("http://host:port", "a port that is no number"), ("http://h:99999", "a port that"),
+])  # fmt: skip
+def test_an_address_where_no_store_can_be_is_refused(uri: str, words: str) -> None:
+    with pytest.raises(ValidationError, match=f"mlflow_tracking_uri: .*{words}"):
+        Config(logger=["mlflow"], mlflow_tracking_uri=uri)
+    Config(logger=["console"], mlflow_tracking_uri=uri)  # nobody reads it
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///mlflow.db", "sqlite:////absolute/mlflow.db", "http://host:5000", "https://host/x",
+                                 "postgresql+psycopg2://user:secret@host/db", "http://user:secret@host"])
+def test_an_address_where_a_store_can_be_is_taken_and_strict_keeps_it_here(uri: str) -> None:
+    Config(logger=["mlflow"], mlflow_tracking_uri=uri)
+    if uri.startswith("sqlite"):
+        Config(logger=["mlflow"], mlflow_tracking_uri=uri, privacy="strict")
+    else:
+        with pytest.raises(ValidationError, match="not on this machine") as caught:
+            Config(logger=["mlflow"], mlflow_tracking_uri=uri, privacy="strict")
+        assert "secret" not in str(caught.value)

@@ -17,7 +17,7 @@ from tracking_run import environment
 from wandb_stand_in import KEY
 from whole_runs import ROOT, run_dirs, tiny_argv
 
-from navrl.tracking.mlflow import on_this_machine
+from navrl.tracking.stores import on_this_machine
 
 TRACKERS = ("wandb", "mlflow", "swanlab", "tensorboard")
 PROXY = "http://203.0.113.5:3128"  # an address that nobody has

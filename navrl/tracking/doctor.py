@@ -20,6 +20,7 @@ from navrl.redaction import holds_password, redact_secrets
 from navrl.tracking import mlflow, wandb
 from navrl.tracking.probe import PROBE_SECONDS, Reply, ask
 from navrl.tracking.registry import TRACKERS, tracker_class
+from navrl.tracking.stores import on_this_machine
 from navrl.tracking.tracker import TrackerUnavailable
 
 NOT_ASKED = "not asked"               # what `privacy: strict` leaves in peace, or nobody knows how to ask
@@ -147,7 +148,7 @@ def _mlflow(config: Config, environ: Mapping[str, str]) -> Finding:
     key, reply, store = "not needed", None, ""
     try:
         uri = mlflow.usable_address(given) if given else mlflow.default_address(root)
-        strict = config.privacy == "strict" and not mlflow.on_this_machine(uri)
+        strict = config.privacy == "strict" and not on_this_machine(uri)
         if strict:
             reach, store = NOT_ASKED, "privacy: strict sends nothing there"
         elif uri.startswith("http"):

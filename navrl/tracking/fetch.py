@@ -227,7 +227,8 @@ def _download_from_wandb(artifact: Any) -> Found:
 
 
 def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_best: bool) -> Iterator[Found]:
-    from navrl.tracking.mlflow import default_address, keep_to_itself, on_this_machine, usable_address
+    from navrl.tracking.mlflow import default_address, keep_to_itself, usable_address
+    from navrl.tracking.stores import on_this_machine
     keep_to_itself()
     told = settings["mlflow_tracking_uri"]
     runs = Path(os.environ["PWD"], Path(settings["run_dir"]).expanduser())
@@ -289,7 +290,7 @@ def _require_store(uri: str) -> None:
 
 
 def _artifacts_on_this_machine(uri: str) -> bool:
-    from navrl.tracking.mlflow import LOOPBACK
+    from navrl.tracking.stores import LOOPBACK
     parts = urllib.parse.urlsplit(uri)
     return parts.scheme in ("", "file", "mlflow-artifacts") and not parts.hostname or parts.hostname in LOOPBACK
 

@@ -25,6 +25,7 @@ from navrl.tracking.convert import flat, json_ready
 from navrl.tracking.episodes import ACTED, episode_arrays
 from navrl.tracking.probe import answers
 from navrl.tracking.record import RunLock, read_events
+from navrl.tracking.stores import fault_of_store, on_this_machine
 from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable
 
 PARAM_LENGTH, TAG_LENGTH, MAX_NAME = 6000, 5000, 250        # characters that every MLflow 3 server takes
@@ -35,8 +36,6 @@ STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}                  # al
 ALIASES = {"latest": "newest"}                    # MLflow keeps `latest` to itself
 HOPELESS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "PERMISSION_DENIED", "UNAUTHENTICATED"}
 STORE = "mlflow.db"                               # the default store, beside the runs
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 PARENT_OF, UID = "navrl.parent_of", "navrl.uid"   # tags that say which runs are whose
 RUN_PARENT, LOGGED_ARTIFACTS = "mlflow.parentRunId", "mlflow.loggedArtifacts"     # MLflow's own
 
@@ -398,21 +397,12 @@ def default_address(root: Path) -> str:
 
 def usable_address(uri: str) -> str:
     """An address as it holds from any directory. Raises TrackerUnavailable for what is no database and no server."""
-    scheme = uri.partition(":")[0].partition("+")[0]
-    if scheme not in (*DATABASES, "http", "https"):
-        raise TrackerUnavailable(f"mlflow_tracking_uri: {redact(uri)!r} is no database and no server; write "
-                                 "sqlite:///FILE, postgresql+psycopg2://... or http://HOST:PORT")
-    if scheme == "sqlite":
+    if fault := fault_of_store(uri):
+        raise TrackerUnavailable(f"mlflow_tracking_uri: {redact(uri)!r} {fault}")
+    if uri.startswith("sqlite"):
         path = Path(uri.split("///", 1)[-1])
         return f"sqlite:///{path if path.is_absolute() else Path(os.environ.get('PWD', '.')) / path}"
     return uri
-
-
-def on_this_machine(uri: str) -> bool:
-    """Whether a store is a file or a loopback address. A database may also name its host in the query, so none is
-    taken there."""
-    parts = urllib.parse.urlsplit(uri)
-    return parts.scheme.partition("+")[0] == "sqlite" or (parts.hostname in LOOPBACK and not parts.query)
 
 
 def run_root(run: RunInfo) -> Path:
