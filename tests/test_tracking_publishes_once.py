@@ -8,7 +8,7 @@ import pytest
 
 from navrl.tracking import publish
 from navrl.tracking.hub import TrackerHub
-from navrl.tracking.ledger import read_ledger
+from navrl.tracking.ledger import Ledger, read_ledger
 from navrl.tracking.publish import EXIT_OK, EXIT_OWED, EXIT_UNAVAILABLE, Publisher, wanted
 from navrl.tracking.record import LocalRecord, read_events
 from navrl.tracking.tracker import RunInfo, Tracker, TrackerUnavailable, Unpublishable, safe_name
@@ -237,3 +237,13 @@ def test_long_names_stay_different_and_keep_what_they_end_in(tmp_path):
     hub.finish("finished")
     (event,) = [event for event in read_events(record.run_dir) if event["event"] == "artifact"]
     assert event["aliases"] == ["latest", "best", "final", *aliases[:2]]
+
+
+def test_a_backend_that_was_emptied_gets_checkpoints_and_alerts_anew(tmp_path: Path) -> None:
+    keys = ["row 1", "artifact 1 a.pt latest", "row 2", "alert 2 entropy", "artifact 2 b.pt latest"]
+    for held, kept in ((0, []), (1, keys[:2]), (2, keys)):
+        ledger = Ledger(tmp_path / str(held))
+        ledger.begin("somewhere")
+        ledger.add(keys)
+        ledger.keep_first(held)
+        assert ledger.keys == kept and Ledger(tmp_path / str(held)).begin("somewhere") == kept

@@ -46,12 +46,15 @@ class Ledger:
         return self.keys
 
     def keep_first(self, counted: int) -> None:
-        """The backend holds only the first `counted` of what we handed over; forget the rest."""
+        """The backend holds only the first `counted` of what we handed over; forget the rest and what came after it.
+
+        One that holds nothing was emptied, or is another one at the same address: it gets checkpoints and alerts anew.
+        """
         kept, left = [], counted
-        for key in self.keys:
+        for key in self.keys if counted else ():
             if key.split(" ", 1)[0] in COUNTED:
                 if left == 0:
-                    continue
+                    break
                 left -= 1
             kept.append(key)
         self._take(kept)
