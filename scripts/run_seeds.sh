@@ -30,7 +30,7 @@ for argument in "$@"; do
         exit 2
     fi
 done
-JOBS=${JOBS:-$(nproc)}
+JOBS=${JOBS:-$(env -u OMP_NUM_THREADS nproc)}  # nproc would obey it
 if ! [[ $JOBS =~ ^0*[1-9][0-9]*$ ]]; then
     echo "JOBS: $JOBS is not a whole number of at least 1" >&2
     exit 2
