@@ -24,6 +24,7 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in (".", "tests")]
 
+from stop_tools import descendants  # noqa: E402
 from tracking_run import processes_with  # noqa: E402
 
 MEMORY_MB = 16.0  # growth of resident memory that the allocator alone may account for
@@ -62,22 +63,6 @@ class Usage:
         grown = [name for name in ("files", "sockets", "threads", "children") if getattr(self, name) >
                  getattr(since, name)]  # fmt: skip
         return grown + (["memory"] if self.memory - since.memory > MEMORY_MB else [])
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes below `pid`, also those that ended and nobody has waited for."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                parents.setdefault(parent, []).append(int(entry.name))
-    found, todo = [], [pid]
-    while todo:
-        children = parents.get(todo.pop(), [])
-        found += children
-        todo += children
-    return found
 
 
 def call(argv: list[str]) -> None:

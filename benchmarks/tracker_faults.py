@@ -206,17 +206,17 @@ def tracker_killed(cell: Cell) -> None:
 def training_killed(cell: Cell) -> None:
     cell.begin()
     cell.amid()  # the last checkpoint is of the 15th iteration, what follows it is cut
-    cell.process.send_signal(signal.SIGKILL)
-    cell.end()
-    cell.begin("--resume", str(cell.run_dir))
-    cell.end()
-    cell.resumed = True
+    _kill_and_resume(cell)
 
 
 def everything_killed(cell: Cell) -> None:
     cell.begin()
     cell.amid()
     os.killpg(cell.ledger["pid"], signal.SIGKILL)
+    _kill_and_resume(cell)
+
+
+def _kill_and_resume(cell: Cell) -> None:
     cell.process.send_signal(signal.SIGKILL)
     cell.end()
     cell.begin("--resume", str(cell.run_dir))

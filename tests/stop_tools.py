@@ -108,7 +108,7 @@ def wait(child: int, timeout: float = 60.0) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process has started, and theirs, that still run."""
+    """Processes that a process has started, and theirs, zombies among them."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import time
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from read_swanlab import records
 from wandb_stand_in import free_port
 
 from navrl.tracking import swanlab as backend
-from navrl.tracking.ledger import read_ledger
 from navrl.tracking.record import read_events, read_rows, read_summary
 from navrl.tracking.tracker import RunInfo, TrackerUnavailable
 
@@ -128,10 +125,7 @@ def test_training_and_its_helper_killed_at_once_are_caught_up_by_sync(tmp_path):
     process = tracking_run.start(env, root=tmp_path / "runs", rows=1000, pause=0.01, **OPTIONS)
     run_dir = Path(json.loads(process.stdout.readline())["run_dir"])
     ledger = run_dir / "tracking" / "swanlab"
-    deadline = time.monotonic() + 30
-    while read_ledger(ledger).get("rows", 0) < 20 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(read_ledger(ledger)["pid"], signal.SIGKILL)
+    tracking_run.kill_publisher(ledger, rows=20)
     process.kill()
     process.communicate()
     done = tracking_run.sync(env, run_dir, to="swanlab")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import signal
-import time
 from pathlib import Path
 
 import pytest
 import tracking_run
 
-from navrl.tracking.ledger import read_ledger
 from navrl.tracking.record import read_rows
 from navrl.tracking.tracker import RunInfo
 
@@ -34,10 +30,7 @@ def test_what_a_killed_session_wrote_is_not_written_again(tmp_path):
     process = tracking_run.start(env, root=tmp_path / "runs", rows=400, pause=0.01, **OPTIONS)
     run_dir = Path(json.loads(process.stdout.readline())["run_dir"])
     ledger = run_dir / "tracking" / "tensorboard"
-    deadline = time.monotonic() + 60
-    while read_ledger(ledger).get("rows", 0) < 20 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(read_ledger(ledger)["pid"], signal.SIGKILL)
+    tracking_run.kill_publisher(ledger, rows=20)
     process.communicate(timeout=60)
     (sent,) = ledger.glob("sent-*.log")
     lines = sent.read_text().splitlines(keepends=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -154,6 +155,16 @@ def sync(
         capture_output=True,
         timeout=timeout,
     )
+
+
+def kill_publisher(ledger: Path, rows: int) -> None:
+    """kill -9 of a tracker's process once it has sent so many rows, or after a minute."""
+    from navrl.tracking.ledger import read_ledger
+
+    deadline = time.monotonic() + 60
+    while read_ledger(ledger).get("rows", 0) < rows and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(read_ledger(ledger)["pid"], signal.SIGKILL)
 
 
 def processes_with(text: str) -> list[str]:

@@ -44,8 +44,8 @@ class EntityEncoder(nn.Module):
     Offsets enter with their length, since "who is nearest" is what the task is about. Every landmark is embedded with
     shared weights together with the other agents' offsets *to that landmark*, pooled by a sum (deep sets, Zaheer et al.
     2017) and by a maximum (PointNet, Qi et al. 2017: a sum alone hides the nearest agent behind the others); then
-    beside the mean of all landmarks' embeddings. Landmarks are pooled by multi-head attention with scores from their own embedding
-    (Vaswani et al. 2017), the other agents by a sum. One set of weights runs for any number of either (Agarwal et al.
+    beside the mean of all landmarks' embeddings. Landmarks are pooled by multi-head attention with scores from their
+    own embedding (Vaswani et al. 2017), the other agents by a sum. One set of weights runs for any number of either (Agarwal et al.
     2020, "Learning transferable cooperative behavior in multi-agent teams").
 
     layout: slices of the observation, as ``envs.base.ObservationLayout``. Where it says ``padded``, an all-zero slot

@@ -234,9 +234,10 @@ def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_bes
     runs = Path(os.environ["PWD"], Path(settings["run_dir"]).expanduser())
     uri = usable_address(told) if told else default_address(runs)
     strict = settings["privacy"] == "strict"
-    if strict:                                    # a proxy is asked for loopback addresses too
-        for variable in [name for name in os.environ if name.lower().endswith("_proxy")]:
-            del os.environ[variable]
+    if strict:
+        from navrl.tracking.probe import ask_no_proxy
+
+        ask_no_proxy()
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
         if not on_this_machine(uri):
             raise FetchError(f"privacy: strict reads nothing from {redact(uri)}")

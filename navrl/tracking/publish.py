@@ -229,9 +229,10 @@ class Publisher:
                               if HIDDEN not in str(value) or key == "log_filter"}
         filter_texts(self.info.settings.get("log_filter") or ())
         _hide_in(self.info)
-        if self.info.settings.get("privacy") == "strict":     # a proxy is asked for loopback addresses too
-            for variable in [name for name in os.environ if name.lower().endswith("_proxy")]:
-                del os.environ[variable]
+        if self.info.settings.get("privacy") == "strict":
+            from navrl.tracking.probe import ask_no_proxy  # not in the training process, which imports this module
+
+            ask_no_proxy()
         self.patience = float(self.info.settings.get("tracker_timeout") or NO_PROGRESS)
         if parent is None:            # it is how long a run may be held at its end; nobody is held now
             self.patience = max(self.patience, UNHURRIED)
