@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,42 @@ DEFAULT_METRICS = (
     "train/entropy",
     "train/explained_variance",
 )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of one group along one axis, its runs at shared positions. All arrays float64.
+
+    positions: ``[points]``, rising, in units of the axis (environment steps, episodes, seconds of training): those of
+        the rows where all runs have the same, else evenly spaced with values interpolated in between.
+    runs: ``[runs, points]`` in the order of ``Group.runs``, smoothed where that was asked for; NaN outside a run's own
+        rows. raw: the same before smoothing.
+    mean, low, high: ``[points]``: mean over runs and its band; NaN where not every run that has the metric has a value
+        (so that no mean jumps where a run ends). low and high are NaN for one run too.
+    count: number of runs that have the metric.
+    """
+
+    positions: np.ndarray
+    runs: np.ndarray
+    raw: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    count: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Performance profile (Agarwal et al. 2021): share of a group's runs that are better than each value.
+
+    values: float64 ``[points]``, the same for all groups of a comparison. share, low, high: ``[points]`` in 0 ... 1
+    with the pointwise 95 % bootstrap interval (NaN for one run).
+    """
+
+    values: np.ndarray
+    share: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 def find_runs(path: Path) -> list[Path]:
