@@ -220,6 +220,10 @@ class RunLock:
             os.pwrite(self._fd, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         RunLock._live.add(self)
 
+    def fileno(self) -> int:
+        """Its descriptor: a child process that it is passed to (`pass_fds`) holds the lock as well."""
+        return self._fd
+
     def release(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
