@@ -6,11 +6,13 @@ of launchers one runs it, and when a launcher is killed its runs go on and the n
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from navrl.tracking.record import RunLock, RunLocked, is_alive
 
 EVERY = 0.2  # seconds between two looks at the processes
 BAD_INPUT = 2
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 STOPPED = (130, 143, 138, -2, -15, -10)  # by SIGINT, SIGTERM, SIGUSR1: after a checkpoint, or before there was a run
 
 
@@ -172,6 +175,17 @@ def run_all(
         if all(job.outcome is not None for job in everything):
             return [job.outcome for job in everything if job.outcome is not None]
         time.sleep(EVERY)
+
+
+@contextlib.contextmanager
+def signals_to(halt: Halt) -> Iterator[None]:
+    """Meanwhile SIGINT, SIGTERM and SIGUSR1 to this process are wishes that runs stop."""
+    previous = {number: signal.signal(number, lambda number, frame: halt.send(number)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def log_of(run: Planned) -> Path:

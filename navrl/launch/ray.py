@@ -1,0 +1,130 @@
+"""Planned runs on a Ray cluster: Ray places each where its CPUs and GPUs are, and anew where a node is lost.
+
+Every node needs NAVRL, its packages and the runs' directory at the same paths (shared storage): a run that is placed
+anew goes on from its last checkpoint there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from navrl.launch.expand import Planned
+from navrl.launch.local import EVERY, Halt, Outcome, run_one
+from navrl.launch.state import state_of
+from navrl.source import project_root
+from navrl.tracking.record import is_alive
+
+
+class Runner:
+    """One run in the cluster: an actor, whose methods are called from afar, ``halt`` while ``run`` goes on."""
+
+    def __init__(self) -> None:
+        self._halt = Halt()
+
+    def placed(self) -> None:
+        """Returns once Ray has found a place."""
+
+    def run(self, run: Planned, retries: int) -> Outcome:
+        return run_one(run, retries=retries, halt=self._halt)
+
+    def halt(self, number: int) -> None:
+        self._halt.send(number)
+
+
+class Remote:
+    """One planned run as the launcher sees it."""
+
+    def __init__(self, run: Planned) -> None:
+        self.run = run
+        finished = state_of(run).status == "finished"
+        self.outcome = Outcome(run, "finished", None, 0) if finished else None
+        self._actor: Any = None
+        self._passed_on = 0  # of the signals
+
+    @property
+    def submitted(self) -> bool:
+        return self._actor is not None
+
+    @property
+    def running(self) -> bool:
+        return self.submitted and is_alive(self.run.run_dir)
+
+    def submit(self, runner: Any, retries: int) -> None:
+        self._actor = runner.remote()
+        self._placed = self._actor.placed.remote()
+        self._result = self._actor.run.remote(self.run, retries)
+
+    def poll(self, halt: Halt) -> None:
+        """Take its outcome in, pass signals on; one that has no place yet is taken back."""
+        import ray
+
+        if self.outcome is not None:
+            return
+        if halt.signals and (self._actor is None or not ray.wait([self._placed], timeout=0)[0]):
+            self._end(Outcome(self.run, "waiting", None, 0))
+            return
+        if self._actor is None:
+            return
+        for number in halt.signals[self._passed_on :]:
+            self._actor.halt.remote(number)
+        self._passed_on = len(halt.signals)
+        if ray.wait([self._result], timeout=0)[0]:
+            try:
+                self._end(ray.get(self._result))
+            except ray.exceptions.RayError as error:  # its node was lost more often than it is placed anew
+                self._end(Outcome(self.run, "failed", None, 0, str(error).strip().splitlines()[0]))
+
+    def _end(self, outcome: Outcome) -> None:
+        import ray
+
+        self.outcome = outcome
+        if self._actor is not None:
+            ray.kill(self._actor)  # its place is free for the next
+            self._actor = None
+
+
+def run_all(
+    plan: Sequence[Planned],
+    *,
+    jobs: int | None,
+    cpus: float,
+    gpus: float,
+    retries: int,
+    halt: Halt,
+    look: Callable[[Sequence[Remote]], None] = lambda remotes: None,
+) -> list[Outcome]:
+    """All of them in the cluster of ``RAY_ADDRESS``, else in one that is there, else in one of this machine's own.
+
+    jobs: how many are handed to Ray at once (None: all). cpus, gpus: what each asks for. retries: how often a run that
+    crashed is gone on with, and how often one is placed anew whose node was lost.
+
+    Raises ImportError where Ray is not installed, ConnectionError where there is no cluster at that address.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    import ray
+
+    ray.init(
+        log_to_driver=False, logging_level="ERROR", include_dashboard=False,
+        runtime_env={"env_vars": {"PYTHONPATH": str(project_root()), "OMP_NUM_THREADS": "1"}},
+    )  # fmt: skip
+    try:
+        runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries,
+                            max_task_retries=retries)(Runner)  # fmt: skip
+        remotes = [Remote(run) for run in plan]
+        while True:
+            for remote in remotes:
+                remote.poll(halt)
+            for remote in remotes:
+                room = jobs is None or sum(other.submitted for other in remotes) < jobs
+                if room and remote.outcome is None and not remote.submitted and not halt.signals:
+                    remote.submit(runner, retries)
+            look(remotes)
+            outcomes = [remote.outcome for remote in remotes if remote.outcome is not None]
+            if len(outcomes) == len(remotes):
+                return outcomes
+            time.sleep(EVERY)
+    finally:
+        ray.shutdown()
