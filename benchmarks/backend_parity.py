@@ -11,7 +11,6 @@ the mean difference is the percentile bootstrap over seeds (Efron & Tibshirani 1
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from navrl.analysis.curves import curve, find_runs  # noqa: E402
+from navrl.analysis import records, statistics  # noqa: E402
 
 RESAMPLES = 20_000
 
@@ -27,11 +26,11 @@ RESAMPLES = 20_000
 def areas(group: Path, metric: str, skip: int) -> dict[int, float]:
     """seed -> mean height of the curve from step ``skip`` on."""
     result = {}
-    for run in find_runs(group):
-        steps, values = curve(run, metric)
+    for run in records.load(records.find([group])[0], [metric])[0]:
+        steps, values = run.series(metric)
         steps, values = steps[steps >= skip], values[steps >= skip]
-        seed = json.loads((run / "metadata.json").read_text(encoding="utf-8"))["seed"]
-        result[seed] = float(np.trapezoid(values, steps) / (steps[-1] - steps[0]))
+        if len(steps):
+            result[run.seed] = statistics.area(steps, values, steps[0], steps[-1])
     return result
 
 

@@ -1,25 +1,19 @@
-"""Learning curves of one or more groups of seeds, read from their local records."""
+"""Learning curves of groups of seeds on shared positions, with bands; values at a step; performance profiles."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from navrl.tracking.record import read_rows
+from navrl.analysis import statistics
+from navrl.analysis.records import Run
 
-# One panel each by default: does it solve the task (layer 2), how (layer 3), is training sane (layer 1).
-DEFAULT_METRICS = (
-    "eval/episode_reward",
-    "eval/success_rate",
-    "eval/collision_count",
-    "eval/goal_distance",
-    "train/entropy",
-    "train/explained_variance",
-)
+AXES = {"step": "step", "episodes": "train/episode_count", "time": "time"}  # axis -> column
+BANDS = ("bootstrap", "std", "range")
+POINTS = 400  # of a curve, at most: more than a screen shows
+BAND_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -27,7 +21,7 @@ class Curve:
     """A metric of one group along one axis, its runs at shared positions. All arrays float64.
 
     positions: ``[points]``, rising, in units of the axis (environment steps, episodes, seconds of training): those of
-        the rows where all runs have the same, else evenly spaced with values interpolated in between.
+        rows, of all runs together, thinned to 400; between two rows of a run its value is interpolated.
     runs: ``[runs, points]`` in the order of ``Group.runs``, smoothed where that was asked for; NaN outside a run's own
         rows. raw: the same before smoothing.
     mean, low, high: ``[points]``: mean over runs and its band; NaN where not every run that has the metric has a value
@@ -58,88 +52,90 @@ class Profile:
     high: np.ndarray
 
 
-def find_runs(path: Path) -> list[Path]:
-    """The run directories at or below ``path``, sorted. ValueError where there is none."""
-    runs = sorted(found.parent for found in [*path.glob("metrics.jsonl"), *path.glob("*/metrics.jsonl")])
-    if not runs:
-        raise ValueError(f"{path}: no run here (a run directory holds metrics.jsonl; a group directory holds runs)")
-    return runs
+def points(run: Run, metric: str, axis: str = "step", smooth: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """(positions, values) of the rows that hold a finite value of the metric, positions rising, each once.
+
+    A row that does not say its place on the axis gets it from its neighbours. smooth: each value becomes the mean of
+    those of the last ``smooth`` environment steps.
+    """
+    steps, values = run.series(metric)
+    if smooth > 0:
+        values = _trailing_mean(steps, values, smooth)
+    if axis == "step":
+        positions = steps
+    else:
+        places, at = run.series(AXES[axis])
+        if not len(places):
+            return np.empty(0), np.empty(0)
+        if places[0] > 0:  # every run begins at step 0 with no episode and no second behind it
+            places, at = np.concatenate(([0.0], places)), np.concatenate(([0.0], at))
+        positions = np.interp(steps, places, np.maximum.accumulate(at))
+    last = np.flatnonzero(np.diff(positions, append=np.inf) > 0)  # of rows in one place the last
+    return positions[last], values[last]
 
 
-def curve(run_dir: Path, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """(environment steps, values) of the rows that have the metric, float64."""
-    points = [(row["step"], row[metric]) for row in read_rows(run_dir) if isinstance(row.get(metric), (int, float))]
-    steps, values = zip(*points) if points else ((), ())
-    return np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
+def align(runs: Sequence[Run], metric: str, axis: str, band: str = "bootstrap", smooth: float = 0.0) -> Curve | None:
+    """The runs' curves at the positions of all their rows together, thinned to ``POINTS``; None where none has a row.
+
+    Between two rows of a run its value is interpolated. band: ``bootstrap`` (95 % interval of the mean over runs),
+    ``std`` (mean ± standard deviation over runs, n − 1) or ``range`` (lowest and highest run).
+    """
+    rough = [points(run, metric, axis) for run in runs]
+    has = np.array([len(positions) > 0 for positions, _ in rough])
+    if not has.any():
+        return None
+    positions = np.unique(np.concatenate([positions for positions, _ in rough]))
+    if len(positions) > POINTS:
+        positions = positions[np.linspace(0, len(positions) - 1, POINTS).round().astype(int)]
+    raw = _at(positions, rough)
+    values = _at(positions, [points(run, metric, axis, smooth) for run in runs]) if smooth > 0 else raw
+    mean, low, high = (np.full(len(positions), np.nan) for _ in range(3))
+    everywhere = np.isfinite(values[has]).all(0)
+    shared = values[has][:, everywhere]
+    mean[everywhere] = shared.mean(0)
+    if len(shared) > 1 and everywhere.any():
+        low[everywhere], high[everywhere] = _band(shared, band)
+    return Curve(positions, values, raw, mean, low, high, int(has.sum()))
 
 
-def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over runs at the steps where every run has a value."""
-    by_step = [dict(zip(steps.tolist(), values.tolist())) for steps, values in curves]
-    shared = sorted(set.intersection(*map(set, by_step)))
-    values = [[run[step] for step in shared] for run in by_step]
-    return np.asarray(shared), np.mean(values, axis=0) if shared else np.asarray([])
+def at_step(run: Run, metric: str, step: float) -> float:
+    """Value of the last row up to ``step`` that has the metric; NaN where there is none or the run has not come so far."""
+    steps, values = run.series(metric)
+    before = np.searchsorted(steps, step, side="right")
+    return float(values[before - 1]) if before and run.columns["step"][-1] >= step else float("nan")
 
 
-def labelled(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """label -> run directories of each path, in order. Paths whose last parts are alike get longer labels."""
-    resolved = list(dict.fromkeys(path.resolve() for path in paths))
-    labels = {}
-    for path in resolved:
-        for count in range(1, len(path.parts) + 1):
-            end = path.parts[-count:]
-            if sum(other.parts[-count:] == end for other in resolved) == 1:
-                break
-        labels[str(Path(*end))] = find_runs(path)
-    return labels
+def profile(finals: np.ndarray, values: np.ndarray, *, lower: bool = False) -> Profile:
+    """Share of runs better than each of ``values``: above it, or (``lower``) below it. finals: ``[runs]``, no NaN."""
+
+    def shares(scores: np.ndarray) -> np.ndarray:
+        return ((scores < values) if lower else (scores > values)).mean(-2)
+
+    scores = finals[:, None]
+    low = high = np.full(len(values), np.nan)
+    if len(finals) > 1:
+        low, high = statistics.interval(shares(statistics.resample(scores)[:BAND_RESAMPLES]))
+    return Profile(values, shares(scores), low, high)
 
 
-def require_metrics(groups: dict[str, list[Path]], metrics: Sequence[str]) -> None:
-    """ValueError for the first metric that no run has a number of."""
-    rows = (row for runs in groups.values() for run in runs for row in read_rows(run))
-    known = {name for row in rows for name, value in row.items() if isinstance(value, (int, float))} - {"step"}
-    for metric in metrics:
-        if metric not in known:
-            nearest = difflib.get_close_matches(metric, sorted(known), n=3, cutoff=0.0)
-            raise ValueError(f"no run has a metric {metric}; nearest: {', '.join(nearest) or 'none, they are empty'}")
+def _at(positions: np.ndarray, curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    rows = [np.interp(positions, x, y, left=np.nan, right=np.nan) if len(x) else np.full(len(positions), np.nan)
+            for x, y in curves]  # fmt: skip
+    return np.array(rows)
 
 
-def plot(groups: dict[str, list[Path]], metrics: Sequence[str], out: Path) -> None:
-    """One panel a metric; every seed as a thin line, the mean over a group's seeds as a thick one. ValueError: no row."""
-    import matplotlib
+def _band(values: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
+    if band == "range":
+        return values.min(0), values.max(0)
+    if band == "std":
+        mean, deviation = values.mean(0), values.std(0, ddof=1)
+        return mean - deviation, mean + deviation
+    return statistics.mean_band(values, BAND_RESAMPLES)
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    columns = min(3, len(metrics))
-    rows = -(-len(metrics) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), squeeze=False)
-    for axis in axes.flat[len(metrics) :]:
-        axis.set_visible(False)
-    for axis, metric in zip(axes.flat, metrics):
-        for index, (label, runs) in enumerate(groups.items()):
-            colour = f"C{index}"
-            curves = [c for c in (curve(run, metric) for run in runs) if len(c[0])]
-            for steps, values in curves:
-                axis.plot(steps, values, color=colour, alpha=0.35, linewidth=0.8)
-            if curves:
-                axis.plot(*mean_curve(curves), color=colour, linewidth=2, label=f"{label} ({len(curves)} seeds)")
-        axis.set_title(metric, fontsize=10)
-        axis.set_xlabel("environment steps", fontsize=8)
-        axis.xaxis.set_major_locator(MaxNLocator(5))
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.tick_params(labelsize=8)
-        axis.grid(alpha=0.3)
-        if metric.endswith("episode_reward"):  # an untrained deterministic policy starts far below what matters
-            low = min((values[len(values) // 10 :].min() for run in groups.values() for _, values in
-                       (curve(r, metric) for r in run) if len(values)), default=None)  # fmt: skip
-            if low is not None:
-                axis.set_ylim(bottom=low - 2)
-    if not any(axis.lines for axis in axes.flat):
-        plt.close(figure)
-        raise ValueError(f"nothing to draw: no run has a row with any of {', '.join(metrics)}")
-    axes.flat[0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(out, dpi=110)
-    plt.close(figure)
+def _trailing_mean(steps: np.ndarray, values: np.ndarray, width: float) -> np.ndarray:
+    """Mean over the rows within the last ``width`` steps of each row, itself included."""
+    total = np.concatenate(([0.0], np.cumsum(values)))
+    first = np.searchsorted(steps, steps - width, side="right")
+    end = np.arange(1, len(steps) + 1)
+    return (total[end] - total[first]) / (end - first)
