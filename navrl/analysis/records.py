@@ -20,6 +20,8 @@ from navrl.config import recorded
 from navrl.faults import ConfigError
 from navrl.tracking.record import EVENTS, METRICS, SUMMARY, RecordError, parse_lines, read_summary
 
+# What every Run has beside the metrics that were asked for.
+BASE_COLUMNS = ("step", "time", "train/episode_count")
 # Below this many bytes of rows a second process costs more than it saves.
 WORTH_A_PROCESS = 2**25
 _NON_FINITE = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
@@ -90,7 +92,7 @@ def load(directories: Sequence[Path], metrics: Iterable[str]) -> tuple[list[Run]
     What a run's rows take in memory is a few columns, whatever else its rows hold. Files are parsed in two processes
     where there is much of them.
     """
-    wanted = tuple(dict.fromkeys(("step", "time", "train/episode_count", *metrics)))
+    wanted = tuple(dict.fromkeys((*BASE_COLUMNS, *metrics)))
     jobs = [(directory, wanted) for directory in directories]
     size = sum(_size(directory / METRICS) for directory in directories)
     if size > WORTH_A_PROCESS and len(jobs) > 1:
@@ -121,6 +123,16 @@ def metric_names(directories: Iterable[Path]) -> set[str]:
     return names - {"step", "time"}
 
 
+def metadata_of(directory: Path) -> dict[str, Any]:
+    """``metadata.json`` of a run; {} where it is lost or damaged."""
+    return _mapping(directory / "metadata.json")
+
+
+def config_of(directory: Path) -> dict[str, Any]:
+    """``config.yaml`` of a run, as it is written there; {} where it is lost or damaged."""
+    return _config(directory / "config.yaml")
+
+
 def _is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (METRICS, SUMMARY, "metadata.json")) or (path / EVENTS).is_file()
 
@@ -141,8 +153,8 @@ def _load_one(job: tuple[Path, tuple[str, ...]]) -> Run | LeftOut:
             return LeftOut(str(directory), f"{METRICS} holds no row yet")
         columns, non_finite = _columns(rows, wanted)
         summary = read_summary(directory)
-        metadata = _mapping(directory / "metadata.json")
-        config = _config(directory / "config.yaml")
+        metadata = metadata_of(directory)
+        config = config_of(directory)
     except FileNotFoundError:
         return LeftOut(str(directory), f"no {METRICS}")
     except (RecordError, OSError, ValueError) as error:

@@ -3,23 +3,13 @@
     wandb:entity/project/artifact:alias
     mlflow:models:/name@alias    mlflow:models:/name/VERSION    mlflow:runs:/RUN_ID[/path]
 
-The tracker's client works in a process of its own (`python -m navrl.tracking.fetch`), inside a directory that is
-removed afterwards: it can be ended when nothing comes any more, leaves nothing behind, and what it needs in its
-environment (a proxy for W&B) reaches nobody else.
+The tracker's client works in a process of its own (`client.py`; here `python -m navrl.tracking.fetch`).
 """
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-import shutil
-import signal
-import subprocess
-import sys
-import threading
-import time
-import traceback
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,24 +18,22 @@ from typing import Any
 
 from navrl.files import sha256_of
 from navrl.redaction import redact
+from navrl.tracking.client import FILES, PATIENCE, ClientError, ask, mlflow_client, serve, wandb_api
 
 FORMS = {
     "wandb": ("wandb:entity/project/artifact:alias",),
     "mlflow": ("mlflow:models:/name@alias", "mlflow:models:/name/VERSION", "mlflow:runs:/RUN_ID[/path]"),
 }
 SETTINGS = ("mlflow_tracking_uri", "run_dir", "wandb_proxy", "privacy")  # keys that decide how one is reached
-PATIENCE = 15.0                       # seconds in which the client neither gets a byte of the file nor computes
-ANSWER, LOG, FILES = "answer.json", "log.txt", "files"        # of the client's process, inside its directory
 MAX_LISTED = 5
 
 _WANDB = re.compile(r"wandb:(?P<entity>[^/:\s]+)/(?P<project>[^/:]+)/(?P<artifact>[\w.-]+):(?P<alias>[^/:\s]+)")
 _MODEL = re.compile(r"mlflow:models:/(?P<name>[^/@:]+)(?:@(?P<alias>[^/@\s]+)|/(?P<version>\d+))")
 _RUN = re.compile(r"mlflow:runs:/(?P<run>[A-Za-z0-9][\w-]*)(?:/(?P<path>[^/].*?))?/?")
 _CHECKPOINT = re.compile(r"checkpoint_ep\d+\w*\.pt")
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
-class FetchError(Exception):
+class FetchError(ClientError):
     """The checkpoint cannot be had; the message is one line."""
 
 
@@ -100,29 +88,11 @@ def fetch(reference: str, directory: Path, settings: Mapping[str, Any], *, with_
     server (none that answers within seconds, or nothing that comes for PATIENCE), name, contents, digest.
     """
     _parse(reference)
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "PWD": os.getcwd()}
     request = {"reference": reference, "settings": {key: settings.get(key) for key in SETTINGS}, "best": with_best}
-    with open(directory / LOG, "wb") as log:
-        client = subprocess.Popen([sys.executable, "-m", "navrl.tracking.fetch"], stdin=subprocess.PIPE, stdout=log,
-                                  stderr=log, cwd=directory, env=environment, start_new_session=True)
     try:
-        client.stdin.write(json.dumps(request).encode() + b"\n")
-        client.stdin.flush()                      # kept open: its end tells the client that we are gone
-        _wait(client, directory / FILES)
-        answer = json.loads((directory / ANSWER).read_text(encoding="utf-8"))
-    except TimeoutError:
-        answer = {"error": f"nothing has come from the server for {PATIENCE:.0f} s"}
-    except (OSError, ValueError):
-        answer = {"error": f"its client ended early{_last_line(directory / LOG)}"}
-    finally:
-        _end(client)
-    try:
-        if "error" in answer:
-            raise FetchError(answer["error"])
+        answer = ask("navrl.tracking.fetch", request, directory, PATIENCE)
         return [_verified(directory / found["path"], found) for found in answer["found"]]
-    except FetchError as error:
+    except ClientError as error:
         raise FetchError(f"{reference}: {redact(str(error))}") from None
 
 
@@ -134,44 +104,6 @@ def _parse(reference: str) -> tuple[str, dict[str, str | None]]:
             return kind, match.groupdict()
     forms = FORMS.get(reference.partition(":")[0], ())
     raise FetchError(f"{redact(reference)!r} names no checkpoint; write {' or '.join(forms)}")
-
-
-def _wait(client: subprocess.Popen, files: Path) -> None:
-    """Until the client ends. Raises TimeoutError when it has got nowhere for PATIENCE."""
-    before, moved = (0, 0), time.monotonic()
-    while client.poll() is None:
-        now = (sum(path.stat().st_size for path in files.rglob("*") if path.is_file()), _seconds_of_work(client.pid))
-        if now != before:
-            before, moved = now, time.monotonic()
-        if time.monotonic() - moved > PATIENCE:
-            raise TimeoutError
-        time.sleep(0.05)
-
-
-def _seconds_of_work(pid: int) -> int:
-    """CPU time of a process, whole seconds: on a busy machine MLflow alone takes long to import. 0 where unknown."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) // os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _end(client: subprocess.Popen) -> None:
-    try:
-        os.killpg(client.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    client.wait()
-    try:
-        client.stdin.close()
-    except OSError:                               # it ended before it read
-        pass
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f" ({_one_line(lines[-1])})" if lines else ""
 
 
 def _verified(path: Path, found: Mapping[str, Any]) -> Fetched:
@@ -187,25 +119,10 @@ Found = dict[str, Any]                # path (inside the directory), metadata; w
 
 
 def _from_wandb(parts: Mapping[str, Any], settings: Mapping[str, Any], with_best: bool) -> Iterator[Found]:
-    from navrl.tracking.probe import answers
-    from navrl.tracking.wandb import has_key, keep_directories_inside, server
     if settings["privacy"] == "strict":
         raise FetchError("privacy: strict asks no W&B server; name a file, a run directory or an MLflow store on this "
                          "machine")
-    keep_directories_inside(Path.cwd())
-    os.environ.update(WANDB_SILENT="true", WANDB_ERROR_REPORTING="false")
-    proxy = settings["wandb_proxy"]
-    if proxy:
-        os.environ.update(dict.fromkeys(_PROXIES, proxy))
-    if not has_key():
-        raise FetchError("no key is configured; log in with `wandb login`")
-    if not answers(server(), proxy):
-        raise FetchError(f"{server()} does not answer")
-    try:
-        import wandb
-    except ImportError:
-        raise FetchError("wandb is not installed; `pip install wandb`") from None
-    api = wandb.Api({"entity": parts["entity"]}, timeout=15)
+    api = wandb_api(parts["entity"], settings["wandb_proxy"])
     artifact = api.artifact("{entity}/{project}/{artifact}:{alias}".format(**parts))
     found = _download_from_wandb(artifact)
     try:
@@ -227,9 +144,8 @@ def _download_from_wandb(artifact: Any) -> Found:
 
 
 def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_best: bool) -> Iterator[Found]:
-    from navrl.tracking.mlflow import default_address, keep_to_itself, usable_address
+    from navrl.tracking.mlflow import default_address, usable_address
     from navrl.tracking.stores import on_this_machine
-    keep_to_itself()
     told = settings["mlflow_tracking_uri"]
     runs = Path(os.environ["PWD"], Path(settings["run_dir"]).expanduser())
     uri = usable_address(told) if told else default_address(runs)
@@ -241,13 +157,8 @@ def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_bes
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
         if not on_this_machine(uri):
             raise FetchError(f"privacy: strict reads nothing from {redact(uri)}")
-    _require_store(uri)
-    try:
-        import mlflow
-    except ImportError:
-        raise FetchError("MLflow is not installed; `pip install mlflow==3.17.2`") from None
-    mlflow.set_tracking_uri(uri)
-    client = mlflow.MlflowClient(tracking_uri=uri)
+    client = mlflow_client(uri, "name it with --mlflow_tracking_uri or MLFLOW_TRACKING_URI, or the directory of its runs "
+                                "with --run_dir")
     version = _model_version(client, **parts) if "name" in parts else None
     run_id = parts["run"] if version is None else version.run_id
     where = client.get_run(run_id).info.artifact_uri
@@ -266,28 +177,6 @@ def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_bes
         best = _best(metadata, ((each.tags, each) for each in versions))
         if best is not None:
             yield _download_version(client, best)
-
-
-def _require_store(uri: str) -> None:
-    """Raises FetchError where there is none: MLflow would make one."""
-    from navrl.tracking.probe import answers
-    if uri.startswith("http"):
-        if not answers(uri):
-            raise FetchError(f"{redact(uri)} does not answer")
-        return
-    hint = "name it with --mlflow_tracking_uri or MLFLOW_TRACKING_URI, or the directory of its runs with --run_dir"
-    if uri.startswith("sqlite") and not Path(uri.split("///", 1)[1]).is_file():
-        raise FetchError(f"there is no {redact(uri)}; {hint}")
-    try:
-        import sqlalchemy
-    except ImportError:
-        raise FetchError("MLflow is not installed; `pip install mlflow==3.17.2`") from None
-    try:
-        with sqlalchemy.create_engine(uri, poolclass=sqlalchemy.pool.NullPool).connect() as connection:
-            if not sqlalchemy.inspect(connection).has_table("model_versions"):
-                raise FetchError(f"{redact(uri)} is no MLflow store; {hint}")
-    except sqlalchemy.exc.SQLAlchemyError as error:
-        raise FetchError(f"{redact(uri)}: {_one_line(error)}") from None
 
 
 def _artifacts_on_this_machine(uri: str) -> bool:
@@ -360,34 +249,11 @@ def _best(own: Mapping[str, Any], others: Iterable[tuple[Mapping[str, Any], Any]
     return None if best is None or best.sha256 == about.sha256 else result
 
 
-def _one_line(error: BaseException | str) -> str:
-    """The cause in at most 300 characters (a database's own words, without SQLAlchemy's around them)."""
-    return " ".join(str(getattr(error, "orig", None) or error).split())[:300] or type(error).__name__
-
-
-def _end_with_parent() -> None:
-    sys.stdin.read()                              # returns when the process that asked is gone
-    shutil.rmtree(os.getcwd(), ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)
-
-
-def main() -> None:
-    """Read a request from stdin, fetch into the current directory, write the answer there."""
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     kind, parts = _parse(request["reference"])
     client = _from_wandb if kind == "wandb" else _from_mlflow
-    try:
-        answer: dict[str, Any] = {"found": list(client(parts, request["settings"], request["best"]))}
-    except FetchError as error:
-        answer = {"error": str(error)}
-    except Exception as error:                    # clients raise many kinds; each means that it cannot be had
-        traceback.print_exc()
-        answer = {"error": _one_line(error)}
-    Path(ANSWER).write_text(json.dumps(answer), encoding="utf-8")
-    sys.stdout.flush()
-    os._exit(0)                                   # without waiting for what a client still has to say to its server
+    return {"found": list(client(parts, request["settings"], request["best"]))}
 
 
 if __name__ == "__main__":
-    main()
+    serve(_answer)

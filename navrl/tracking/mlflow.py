@@ -171,7 +171,7 @@ class MlflowTracker(Tracker):
                 "algorithm_name": run.algorithm_name, "tags": ", ".join(run.tags)}
         params: dict[str, str] = {}
         for name, value in run.config.items():
-            name = _key(name)
+            name = mlflow_name(name)
             text = whole = _text(value)
             if len(text) > PARAM_LENGTH:
                 text = f"{text[:200]}... (whole in the artifact config/{name}.txt)"
@@ -185,16 +185,20 @@ class MlflowTracker(Tracker):
             tags["mlflow.source.git.commit"] = run.metadata.get("git_commit")
             diffs = sorted(path.name for path in run.run_dir.glob("code*.diff"))    # one more where a resume changed it
             for name in ("config.yaml", "metadata.json", *diffs):
-                path = run.run_dir / name
-                if path.is_file() and path.stat().st_size:
-                    text = path.read_text(encoding="utf-8", errors="replace")
-                    self._patiently(self._client.log_text, self._run_id, redact(text), name)
-        pairs = [RunTag(_key(name), _text(value)[:TAG_LENGTH]) for name, value in tags.items()
+                self._keep_text(name)
+        pairs = [RunTag(mlflow_name(name), _text(value)[:TAG_LENGTH]) for name, value in tags.items()
                  if value not in (None, "")]
         entries = [Param(name, text) for name, text in params.items()]
         for i in range(0, max(len(pairs), len(entries)), PAIRS_A_CALL // 2):
             part = slice(i, i + PAIRS_A_CALL // 2)
             self._patiently(self._client.log_batch, self._run_id, params=entries[part], tags=pairs[part])
+
+    def _keep_text(self, name: str) -> None:
+        """A text file of the run directory as an artifact, with what is there now."""
+        path = self._run.run_dir / name
+        if path.is_file() and path.stat().st_size:
+            text = path.read_text(encoding="utf-8", errors="replace")
+            self._patiently(self._client.log_text, self._run_id, redact(text), name)
 
     # ---- the run
 
@@ -202,7 +206,7 @@ class MlflowTracker(Tracker):
         self._last_wall = wall
         if step in self._held and "time" in metrics:      # without it: what a resume added to a row
             return
-        values = {_key(name): self._finite(_key(name), value, step) for name, value in metrics.items()}
+        values = {mlflow_name(name): self._finite(mlflow_name(name), value, step) for name, value in metrics.items()}
         if "time" in values:
             values["time"] = values.pop("time")   # last of all: where it is, the row is whole
         self._add(values, step, wall)
@@ -231,14 +235,14 @@ class MlflowTracker(Tracker):
                 self._odd[name] = ""
 
     def log_media(self, step: int, wall: float, name: str, path: Path, caption: str | None) -> None:
-        folder = f"media/{_key(name)}/step_{step}"
+        folder = f"media/{mlflow_name(name)}/step_{step}"
         self._keep_file(path, folder)
         if caption:
             self._patiently(self._client.log_text, self._run_id, caption, f"{folder}/{path.name}.txt")
 
     def log_table(self, step: int, wall: float, name: str, columns: Sequence[str], rows: Sequence[Sequence]) -> None:
         """As `mlflow.log_table` writes them (pandas' `split`), one file a step: its own appends, and so repeats."""
-        path = f"tables/{_key(name)}/step_{step}.json"
+        path = f"tables/{mlflow_name(name)}/step_{step}.json"
         table = {"columns": list(columns), "data": json_ready([list(row) for row in rows])}
         self._patiently(self._client.log_text, self._run_id, json.dumps(table, allow_nan=False), path)
         if path not in self._tables:
@@ -248,7 +252,7 @@ class MlflowTracker(Tracker):
                 self._patiently(self._client.set_tag, self._run_id, LOGGED_ARTIFACTS, shown)
 
     def log_trace(self, step: int, wall: float, name: str, path: Path) -> None:
-        self._keep_file(path, f"media/{_key(name)}/step_{step}")
+        self._keep_file(path, f"media/{mlflow_name(name)}/step_{step}")
         if self._run.settings.get("trace") == "mlflow":
             from mlflow.tracing.client import TracingClient
             client = TracingClient(self._client.tracking_uri)
@@ -307,7 +311,7 @@ class MlflowTracker(Tracker):
 
     def alert(self, title: str, text: str, level: str, step: int | None) -> None:
         text = f"{level}: {text}" if step is None else f"{level}: step {step}: {text}"
-        self._patiently(self._client.set_tag, self._run_id, _key(f"alert.{title}"), text[:TAG_LENGTH])
+        self._patiently(self._client.set_tag, self._run_id, mlflow_name(f"alert.{title}"), text[:TAG_LENGTH])
         file = re.sub(r"\W+", "_", f"step_{step or 0}_{title}")[:100]
         self._patiently(self._client.log_text, self._run_id, f"{title}\n{text}\n", f"alerts/{file}.txt")
 
@@ -328,11 +332,13 @@ class MlflowTracker(Tracker):
         self.flush()
         if status == "running":                   # published while it goes on
             return
+        if self._run.settings.get("privacy") != "strict":
+            self._keep_text("metadata.json")      # now with how and when it ended
         ended = self._ended()
         for part, section in (("final", "final"), ("best", "final_best")):      # the page's charts begin with eval/
             values = {f"{section}/{name}": value for name, value in flat(summary.get(part)).items()}
             step = values.pop(f"{section}/step", 0)
-            self._add({_key(name): self._finite(_key(name), value, step) for name, value in values.items()
+            self._add({mlflow_name(name): self._finite(mlflow_name(name), value, step) for name, value in values.items()
                        if isinstance(value, (int, float))}, step, ended or 0)
         self.flush()
         for name, value in (("status", status), ("exit_code", exit_code)):
@@ -515,7 +521,7 @@ def episode_trace(path: Path, *, name: str, step: int, wall: float, experiment: 
 
 # ------------------------------------------------------------------------------------------ small things
 
-def _key(name: str) -> str:
+def mlflow_name(name: str) -> str:
     """A name that MLflow takes, for metrics and parameters, tags and artifact paths alike."""
     name = re.sub(r"[^\w/.\- ]", "_", str(name), flags=re.ASCII)
     return "/".join(part for part in name.split("/") if part not in ("", ".", ".."))[:MAX_NAME] or "_"

@@ -25,6 +25,7 @@ from navrl.tracking.tracker import Receipt, RunInfo, Tracker, TrackerUnavailable
 DEFAULT_SERVER = "https://api.wandb.ai"
 INIT_SECONDS = 15
 WEAVE_TRIES = 3                       # of a trace, 10 s each, before the rows behind it go on
+CONFIG_FILE = "navrl_config.yaml"     # config.yaml; W&B keeps that name to itself
 LEVELS = {"info": "INFO", "warn": "WARN", "error": "ERROR"}
 VIDEO, IMAGE = {".gif", ".mp4", ".webm", ".ogg"}, {".png", ".jpg", ".jpeg", ".bmp"}
 SYNC_HINT = "it is kept offline; log in with `wandb login` and publish later with: python scripts/sync.py {} --to wandb"
@@ -134,11 +135,7 @@ class WandbTracker(Tracker):
         self.run.summary["metadata"] = json_ready(run.metadata)
         diffs = sorted(path.name for path in run.run_dir.glob("code*.diff"))        # one more where a resume changed it
         for name in ("config.yaml", "metadata.json", *diffs):
-            path = run.run_dir / name
-            if path.is_file() and path.stat().st_size:
-                target = Path(self.run.dir) / ("navrl_config.yaml" if name == "config.yaml" else name)
-                target.write_text(redact(path.read_text(encoding="utf-8", errors="replace")), encoding="utf-8")
-                self.run.save(str(target), base_path=self.run.dir, policy="now")
+            self._keep_text(name)
         code = run.run_dir / "code"
         marker = run.run_dir / "tracking" / "wandb" / ("code-offline" if self.local else "code-online")
         if code.is_dir() and not marker.exists():
@@ -149,6 +146,14 @@ class WandbTracker(Tracker):
                 if path.is_file():
                     _add(artifact, run.run_dir, path, str(path.relative_to(code)))
             self._code = (self._receipt(self.run._log_artifact(artifact)), marker)
+
+    def _keep_text(self, name: str) -> None:
+        """A text file of the run directory among W&B's, with what is there now."""
+        path = self._info.run_dir / name
+        if path.is_file() and path.stat().st_size:
+            target = Path(self.run.dir) / (CONFIG_FILE if name == "config.yaml" else name)
+            target.write_text(redact(path.read_text(encoding="utf-8", errors="replace")), encoding="utf-8")
+            self.run.save(str(target), base_path=self.run.dir, policy="now")
 
     # ---- the run
 
@@ -257,6 +262,8 @@ class WandbTracker(Tracker):
                 if isinstance(value, (int, float, str)):
                     self.run.summary[f"{part}/{name}"] = value
         self.run.summary["status"] = status
+        if self._info.settings.get("privacy") != "strict":
+            self._keep_text("metadata.json")          # now with how and when it ended
         self.run.finish(exit_code=exit_code)          # waits for every upload
         self._done = True
         if self._code is not None:
