@@ -13,14 +13,18 @@ def main(argv: list[str]) -> int:
         from envs.registry import validate_settings
         from navrl.config_sources import load
         from navrl.faults import ConfigError
+        from navrl.pipes import place_in_run
 
+        rank = 0
         try:
+            rank, size = place_in_run(os.environ)
             loaded = load(argv, os.environ, validate_settings)
             from runners.experiment import run  # torch is imported only once the configuration is good
 
-            return run(loaded, [sys.executable, *sys.argv], stop)
+            return run(loaded, [sys.executable, *sys.argv], stop, rank, size)
         except ConfigError as error:
-            print(error, file=sys.stderr)
+            if rank == 0:  # all have the same to say
+                print(error, file=sys.stderr)
             return error.exit_code
 
 

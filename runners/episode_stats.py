@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from navrl.ranks import Ranks
+
 
 class EpisodeStats:
     """Accumulates what ``train/episode_*`` needs: episodes that ended since the last row, and the unfinished ones.
@@ -41,6 +43,12 @@ class EpisodeStats:
         self.ended += done.sum()
         self.reward *= ~mask
         self.length *= ~done
+
+    def bring_together(self, ranks: Ranks) -> None:
+        """What ended since the last row on any rank is rank 0's from here on, which alone writes rows."""
+        for counter in (self.sum, self.steps, self.ended):
+            ranks.sum_at_first(counter)
+        ranks.max_at_first(self.max)
 
     def total(self) -> int:
         """Episodes finished so far (looks at the device)."""

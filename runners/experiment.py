@@ -25,6 +25,7 @@ from navrl.metrics.health import Health
 from navrl.metrics.summary import absent
 from navrl.metrics.trajectories import Trajectories
 from navrl.naming import names
+from navrl.ranks import RankFailed, RankLost, Ranks, connected
 from navrl.redaction import filter_texts, redact, redact_all
 from navrl.source import project_root
 from navrl.tracking.hub import TrackerHub
@@ -35,8 +36,16 @@ from runners.final import EVALUATION_SEED, artifacts_of, evaluate_finally
 from runners.guards import NonFiniteError, require_finite, rollout_tensors
 from runners.on_policy import OnPolicyRunner
 from runners.opening import OpenRun, open_run
+from runners.parallel import LeadingRunner, follow
 from runners.policies import LearnedPolicy
-from runners.setup import describe_task, make_algorithm, make_evaluation_env, make_training_env, resolve_device
+from runners.setup import (
+    describe_task,
+    make_algorithm,
+    make_evaluation_env,
+    make_training_env,
+    require_equal_shares,
+    resolve_device,
+)
 from runners.stopping import Stopped, StopRequest
 
 Made = TypeVar("Made")
@@ -44,29 +53,37 @@ Made = TypeVar("Made")
 RETURN_SCALES = {"simple_spread": "A (per agent, mpe2 v3)"}
 
 
-def run(loaded: Loaded, command: Sequence[str], stop: StopRequest) -> int:
+def run(loaded: Loaded, command: Sequence[str], stop: StopRequest, rank: int = 0, size: int = 1) -> int:
     """Run one experiment from its configuration to its summary; returns the exit code (see README, "Exit codes").
 
     stop: entered already; it is told to defer signals once there is a run directory to keep whole.
+    rank, size: this process's place among those that share the run (torchrun); rank 0 alone reports and writes.
 
     Raises ConfigError for everything that can be found out before a directory is made.
     """
     config = loaded.config
     filter_texts(config.log_filter)  # what is said before there is a record too
     torch.set_num_threads(config.torch_threads)
-    device = resolve_device(config.device)
+    ranks = Ranks(rank, size)
+    device = resolve_device(config.device, ranks)
+    require_equal_shares(config, ranks)
     with contextlib.ExitStack() as opened:
-        env = _in_memory(lambda: make_training_env(config, device))
-        opened.callback(env.close)
-        evaluation_env = _in_memory(lambda: make_evaluation_env(config, device, config.eval_episodes, original=False))
-        opened.callback(evaluation_env.close)
-        algorithm = _in_memory(lambda: make_algorithm(config, env.spec, device))
         try:
-            runner = _in_memory(lambda: OnPolicyRunner(config, env, algorithm, stream_seed(config.seed, TRAIN)))
-        except EnvironmentFault as fault:  # its very first reset
-            message, *details = str(fault).splitlines()
-            places = [line.strip() for line in details if line.lstrip().startswith("File ")]
-            raise ConfigError([Fault("env_id", "; ".join([message, *places[-1:]]))]) from fault
+            opened.enter_context(connected(ranks, device))
+            with ranks.together():
+                runner = _make_runner(config, device, ranks, opened, stop)
+                if ranks.first:
+                    evaluation_env = _in_memory(
+                        lambda: make_evaluation_env(config, device, config.eval_episodes, original=False)
+                    )
+                    opened.callback(evaluation_env.close)
+        except (RankLost, RankFailed) as error:
+            if ranks.first:
+                print(error, file=sys.stderr)
+            return 1
+        if not ranks.first:
+            stop.defer()
+            return follow(runner, stop)
         metadata = _collect_metadata(config, runner, evaluation_env.spec, command)
         stop.defer()
         open_ = open_run(loaded, runner)
@@ -75,7 +92,27 @@ def run(loaded: Loaded, command: Sequence[str], stop: StopRequest) -> int:
             experiment = Experiment(loaded, metadata, runner, evaluation_env, open_, stop)
         except Exception as error:  # another process took the same tracker id, the disk is gone, or a bug
             return _fail_to_begin(open_.record, error)
-        return experiment.run()
+        code = experiment.run()
+        if isinstance(runner, LeadingRunner):
+            runner.end(code)
+        return code
+
+
+def _make_runner(
+    config: Config, device: torch.device, ranks: Ranks, opened: contextlib.ExitStack, stop: StopRequest
+) -> OnPolicyRunner:
+    """Environment, networks and loop of this rank; ``opened`` closes them."""
+    env = _in_memory(lambda: make_training_env(config, device, ranks))
+    opened.callback(env.close)
+    algorithm = _in_memory(lambda: make_algorithm(config, env.spec, device, ranks))
+    parts = (config, env, algorithm, stream_seed(config.seed, TRAIN))
+    leads = ranks.first and ranks.size > 1
+    try:
+        return _in_memory(lambda: LeadingRunner(*parts, stop=stop) if leads else OnPolicyRunner(*parts))
+    except EnvironmentFault as fault:  # its very first reset
+        message, *details = str(fault).splitlines()
+        places = [line.strip() for line in details if line.lstrip().startswith("File ")]
+        raise ConfigError([Fault("env_id", "; ".join([message, *places[-1:]]))]) from fault
 
 
 def _fail_to_begin(record: LocalRecord, error: Exception) -> int:
@@ -210,7 +247,7 @@ class Experiment:
                 reason = f"no checkpoint could be written ({self.unsaved}): what was learned is lost"
         except Stopped as stopped:
             code, status, reason = self.stop.exit_code, "interrupted", str(stopped)
-        except (NonFiniteError, EnvironmentFault) as error:
+        except (NonFiniteError, EnvironmentFault, RankFailed, RankLost) as error:
             reason = _explain(self.record, error, str(error).splitlines()[1:])
         except (Exception, KeyboardInterrupt) as error:
             reason = _explain(self.record, error, traceback.format_exc().splitlines())
@@ -433,6 +470,7 @@ def _collect_metadata(
         torch_settings={
             "threads": torch.get_num_threads(),
             "device": str(runner.algorithm.device),
+            "processes": runner.ranks.size,
             "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         },
         return_scale=RETURN_SCALES.get(spec.env_id),

@@ -14,15 +14,18 @@ from runners.episode_stats import EpisodeStats
 
 
 class OnPolicyRunner:
-    """Owns the environment, the buffer and the counters; ``iterate`` is one collect and one update."""
+    """Owns the environment, the buffer and the counters; ``iterate`` is one collect and one update.
+
+    env: this rank's share of the copies; the ranks are the algorithm's. Counters and episodes are the whole run's.
+    """
 
     def __init__(self, config, env: BatchEnv, algorithm: MAPPO, seed: int) -> None:
-        self.config, self.env, self.algorithm = config, env, algorithm
+        self.config, self.env, self.algorithm, self.ranks = config, env, algorithm, algorithm.ranks
         device = algorithm.device
         memory = config.hidden_size if algorithm.recurrent else None
         self.rollout = Rollout(env.spec, env.num_envs, config.rollout_length, memory, device)
         self.episodes = EpisodeStats(env.spec, env.num_envs, device)
-        self.obs = env.reset(seed)
+        self.obs = env.reset(seed, first_env=self.ranks.rank * env.num_envs)
         self.starts = torch.ones(env.num_envs, dtype=torch.bool, device=device)
         self.hidden = algorithm.initial_hidden(env.num_envs)
         self.iteration = 0
@@ -35,7 +38,7 @@ class OnPolicyRunner:
 
     @property
     def steps_per_iteration(self) -> int:
-        return self.config.rollout_length * self.env.num_envs
+        return self.config.rollout_length * self.env.num_envs * self.ranks.size
 
     def stage(self) -> int:
         """Curriculum stage at this many environment steps."""
@@ -63,7 +66,7 @@ class OnPolicyRunner:
             if self.hidden is not None:
                 rollout.actor_hidden[t] = self.hidden
             actions, raw, log_probs, self.hidden = algorithm.act(
-                self.obs, self.hidden, self.starts, algorithm.action_generator
+                self.obs, self.hidden, self.starts, algorithm.action_generator, self.ranks
             )
             rollout.actions[t] = raw
             rollout.log_probs[t] = log_probs
@@ -87,8 +90,10 @@ class OnPolicyRunner:
         """
         scale, entropy_coef = self.schedules()
         begin = time.perf_counter()
-        self.collect()
-        check()
+        with self.ranks.together():
+            self.collect()
+            check()
+        self.episodes.bring_together(self.ranks)
         middle = time.perf_counter()
         metrics = self.algorithm.update(self.rollout, scale, entropy_coef)
         end = time.perf_counter()
@@ -101,19 +106,33 @@ class OnPolicyRunner:
         return metrics, plain
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole state between two iterations, environment included."""
-        return {
-            "algorithm": self.algorithm.state_dict(),
+        """The whole state between two iterations, environments included; all ranks call it together.
+
+        ``others``: what belongs to the copies of rank 1, 2, …; absent where there is one rank.
+        """
+        copies = {
             "env": self.env.state_dict(),
             "episodes": self.episodes.state_dict(),
             "starts": self.starts.clone(),
             "hidden": self.hidden,
             "critic_hidden": self.rollout.critic_hidden,
+        }
+        first, *others = self.ranks.gather(copies)
+        return {
+            "algorithm": self.algorithm.state_dict(),
+            **first,
             "iteration": self.iteration,
             "env_steps": self.env_steps,
+            **({"others": others} if others else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Raises ValueError where the state is of another number of ranks, another task or another batch size."""
+        shares = [state, *state.get("others", ())]
+        if len(shares) != self.ranks.size:
+            raise ValueError(f"it was trained by {len(shares)} processes and there are {self.ranks.size}: go on with "
+                             + (f"torchrun --nproc_per_node={len(shares)}" if len(shares) > 1 else "one, without torchrun"))
+        state = state | shares[self.ranks.rank]
         self.algorithm.load_state_dict(state["algorithm"])
         self.obs = self.env.load_state_dict(state["env"])
         self.episodes.load_state_dict(state["episodes"])

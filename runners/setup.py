@@ -14,14 +14,16 @@ from envs.registry import TASKS, make_env
 from navrl.algorithms.mappo import MAPPO
 from navrl.config import Config
 from navrl.faults import ConfigError, Fault
+from navrl.ranks import ALONE, Ranks, local_device
 from navrl.tracking.convert import json_ready
 
 # One evaluation step of more copies than this costs memory (mpe2 copies hold two megabytes each), not time.
 EVALUATION_COPIES = {"batched": 512, "original": 50}
 
 
-def resolve_device(name: str) -> torch.device:
+def resolve_device(name: str, ranks: Ranks = ALONE) -> torch.device:
     """The device that ``device:`` names. Raises ConfigError that lists what there is."""
+    name = local_device(name, ranks)
     have = ["cpu"]
     if torch.cuda.is_available():
         have += ["cuda"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
@@ -30,9 +32,17 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def make_training_env(config: Config, device: torch.device) -> BatchEnv:
-    """``num_envs`` copies that reset themselves. Raises ConfigError for a task that cannot be used."""
-    return _make(config, config.env_backend, config.task_settings(), config.num_envs, device, auto_reset=True)
+def require_equal_shares(config: Config, ranks: Ranks) -> None:
+    """Raises ConfigError where the ranks cannot have equal shares of the copies."""
+    if config.num_envs % ranks.size:
+        message = f"{config.num_envs} copies cannot be shared equally by {ranks.size} processes; take a multiple of that"
+        raise ConfigError([Fault("num_envs", message)])
+
+
+def make_training_env(config: Config, device: torch.device, ranks: Ranks = ALONE) -> BatchEnv:
+    """This rank's share of ``num_envs`` copies, which reset themselves. Raises ConfigError: the task cannot be used."""
+    copies = config.num_envs // ranks.size
+    return _make(config, config.env_backend, config.task_settings(), copies, device, auto_reset=True)
 
 
 def make_evaluation_env(config: Config, device: torch.device, episodes: int, *, original: bool) -> BatchEnv:
@@ -67,7 +77,7 @@ def _make(config: Config, backend: str, settings: dict[str, Any], copies: int, d
         raise ConfigError([Fault(key, str(error).removeprefix(f"{key}: "))]) from error
 
 
-def make_algorithm(config: Config, spec: TaskSpec, device: torch.device) -> MAPPO:
+def make_algorithm(config: Config, spec: TaskSpec, device: torch.device, ranks: Ranks = ALONE) -> MAPPO:
     """Networks and optimiser for a task. Raises ConfigError where they do not fit it."""
     if config.network == "entity" and spec.layout is None:
         message = (
@@ -75,7 +85,7 @@ def make_algorithm(config: Config, spec: TaskSpec, device: torch.device) -> MAPP
             "use mlp or gru"
         )
         raise ConfigError([Fault("network", message)])
-    return MAPPO(spec, config, device, config.seed)
+    return MAPPO(spec, config, device, config.seed, ranks)
 
 
 def describe_task(spec: TaskSpec) -> dict[str, Any]:

@@ -48,6 +48,11 @@ class StopRequest:
         """From here on there is something to save: a signal asks for the end and the caller looks at ``requested``."""
         self._deferred = True
 
+    def request(self, number: int) -> None:
+        """Another process of this run was sent this signal."""
+        if not self.requested:
+            self.number, self._came = number, time.monotonic()
+
     def check(self) -> None:
         """Raise Stopped once a signal came."""
         if self.requested:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -119,3 +120,15 @@ def descendants(pid: int) -> list[int]:
         level = [child for child, parent in parents.items() if parent in level]
         found += level
     return found
+
+
+def wait_for_rows(process: subprocess.Popen, root: Path, count: int, name: str = "metrics.jsonl") -> None:
+    """Until some run under ``root`` has ``count`` lines of this file; AssertionError where it ends or a minute passes."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        for path in root.rglob(name):
+            if len(path.read_text().splitlines()) >= count:
+                return
+        time.sleep(0.02)
+    process.kill()
+    raise AssertionError(f"the run does not get going: {process.communicate()}")

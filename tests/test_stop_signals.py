@@ -26,20 +26,9 @@ FLAGS = ("--total_env_steps", "1600", "--checkpoint_interval", "2")
 LONG = ("--total_env_steps", "100000000", "--checkpoint_interval", "1000000", "--eval_interval", "1000000")
 
 
-def wait_for_rows(process: subprocess.Popen, root: Path, count: int, name: str = "metrics.jsonl") -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        for path in root.rglob(name):
-            if len(path.read_text().splitlines()) >= count:
-                return
-        time.sleep(0.02)
-    process.kill()
-    raise AssertionError(f"the run does not get going: {process.communicate()}")
-
-
 def test_a_signal_ends_the_run_after_a_checkpoint(tmp_path: Path) -> None:
     process = program(tiny_argv(tmp_path, *LONG))
-    wait_for_rows(process, tmp_path, 3)
+    stop_tools.wait_for_rows(process, tmp_path, 3)
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
     code = process.returncode

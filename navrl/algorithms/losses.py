@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from navrl.ranks import ALONE, Ranks
+
 
 def clipped_surrogate(log_ratio: torch.Tensor, advantages: torch.Tensor, clip: float) -> torch.Tensor:
     """−min(r A, clip(r, 1−ε, 1+ε) A), r = exp(log_ratio) (Schulman et al. 2017, eq. 7). Any shape, elementwise."""
@@ -36,8 +38,10 @@ def approx_kl(log_ratio: torch.Tensor) -> torch.Tensor:
     return torch.expm1(log_ratio) - log_ratio
 
 
-def explained_variance(values: torch.Tensor, returns: torch.Tensor) -> torch.Tensor:
+def explained_variance(values: torch.Tensor, returns: torch.Tensor, ranks: Ranks = ALONE) -> torch.Tensor:
     """1 − Var(return − value) / Var(return); NaN where the return is constant (then it is undefined)."""
-    variance = returns.var(correction=0)
-    share = (returns - values).var(correction=0) / variance
+    every = tuple(range(returns.dim()))
+    std, error = (ranks.std_mean(x, every)[0].squeeze() for x in (returns, returns - values))
+    variance = std.square()
+    share = error.square() / variance
     return torch.where(variance > 1e-12, 1 - share, torch.full_like(variance, torch.nan))

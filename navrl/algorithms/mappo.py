@@ -7,6 +7,7 @@ continuous actions are properties of the networks: there is one update.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Iterator
 
@@ -18,14 +19,15 @@ from navrl.algorithms.optimizers import load_moments, make_optimizers
 from navrl.networks.actor import Actor
 from navrl.networks.critic import make_critic
 from navrl.networks.value_norm import ValueNorm
+from navrl.ranks import ALONE, Ranks
 from navrl.rollout import Rollout, gae
 
 
 class MAPPO:
     """Everything that learns: networks, optimiser, value normaliser and the generators they draw from."""
 
-    def __init__(self, spec, config, device: torch.device, seed: int) -> None:
-        self.spec, self.config, self.device = spec, config, device
+    def __init__(self, spec, config, device: torch.device, seed: int, ranks: Ranks = ALONE) -> None:
+        self.spec, self.config, self.device, self.ranks = spec, config, device, ranks
         with torch.random.fork_rng(devices=[]):  # initial weights depend on the seed alone
             torch.manual_seed(seed)
             self.actor = Actor(spec, config).to(device)
@@ -51,10 +53,13 @@ class MAPPO:
         return dist, hidden
 
     @torch.no_grad()
-    def act(self, obs, hidden, starts, generator: torch.Generator | None):
-        """Actions for the environment. generator None = the mode. Returns (env actions, raw, log_probs, hidden)."""
+    def act(self, obs, hidden, starts, generator: torch.Generator | None, ranks: Ranks = ALONE):
+        """Actions for the environment. generator None = the mode. Returns (env actions, raw, log_probs, hidden).
+
+        ranks: given where each rank acts for its share of the copies.
+        """
         dist, hidden = self.distribution(obs, hidden, starts)
-        raw = dist.mode() if generator is None else dist.sample(generator)
+        raw = dist.mode() if generator is None else dist.sample(generator, ranks)
         return dist.to_env(raw).squeeze(0), raw.squeeze(0), dist.log_prob(raw).squeeze(0), hidden
 
     # ---- learning ---------------------------------------------------------------------------------------------
@@ -117,9 +122,9 @@ class MAPPO:
             config.gae_lambda,
         )
         returns = advantages + values
-        self.value_norm.update(returns, self.critic.heads())
+        self.value_norm.update(returns, self.critic.heads(), self.ranks)
         old_values = self.value_norm.normalise(values) if self.value_norm.kind == "popart" else old_values
-        metrics = {"explained_variance": explained_variance(values, returns)}
+        metrics = {"explained_variance": explained_variance(values, returns, self.ranks)}
 
         batch = {
             "obs": rollout.obs,
@@ -141,19 +146,21 @@ class MAPPO:
                 changes.append(stats["approx_kl"])
                 for name, value in stats.items():
                     totals[name] = totals[name] + value if name in totals else value
-            if config.target_kl is not None and float(torch.stack(changes).mean()) > config.target_kl:
+            if config.target_kl is not None and float(self.ranks.mean(torch.stack(changes).mean())) > config.target_kl:
                 break  # read from the device only where it is asked for
-        metrics |= {name: value / count for name, value in totals.items()}
-        return metrics
+        means = self.ranks.mean(torch.stack(list(totals.values())) / count)
+        return metrics | dict(zip(totals, means))
 
     def standardise(self, advantages: torch.Tensor) -> torch.Tensor:
         """Mean 0, deviation 1 over the iteration; agents of different roles, whose scales differ, each on their own."""
         dims = (0, 1, 2) if len(set(self.spec.roles)) == 1 else (0, 1)
-        mean, std = advantages.mean(dims, keepdim=True), advantages.std(dims, correction=0, keepdim=True)
+        std, mean = self.ranks.std_mean(advantages, dims)
         return (advantages - mean) / (std + 1e-8)
 
     def minibatches(self, batch: dict[str, torch.Tensor], steps: int, num_envs: int) -> Iterator[dict[str, torch.Tensor]]:
         """Each sample once, in a fresh order, in near-equal minibatches of about ``mini_batch_size`` joint steps.
+
+        Of several ranks each gives an equal part of every minibatch.
 
         Yields tensors ``[L, M, ...]``: L = 1 without memory, else whole chunks of L = ``chunk_length`` steps whose
         gradient stops at the chunk's border (truncated BPTT) and whose memory starts where acting left it.
@@ -168,7 +175,8 @@ class MAPPO:
             return x.unflatten(0, (chunks, length)).transpose(1, 2).flatten(0, 1)
 
         views = {name: chunked(x) for name, x in batch.items()}
-        size = max(1, min(total, (self.config.mini_batch_size or steps * num_envs) // length))
+        joint_steps = (self.config.mini_batch_size or steps * num_envs * self.ranks.size) // self.ranks.size
+        size = max(1, min(total, joint_steps // length))
         order = torch.randperm(total, generator=self.shuffle_generator).to(self.device)
         for index in order.tensor_split(-(-total // size)):
             part = {name: x[index].transpose(0, 1) for name, x in views.items()}
@@ -182,6 +190,7 @@ class MAPPO:
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        self.ranks.average_gradients(itertools.chain(self.actor.parameters(), self.critic.parameters()))
         limit = math.inf if self.config.max_grad_norm is None else self.config.max_grad_norm
         stats["actor_grad_norm"] = nn.utils.clip_grad_norm_(self.actor.parameters(), limit)
         stats["critic_grad_norm"] = nn.utils.clip_grad_norm_(self.critic.parameters(), limit)

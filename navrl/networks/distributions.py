@@ -11,6 +11,8 @@ import math
 import torch
 import torch.nn.functional as F
 
+from navrl.ranks import ALONE, Ranks
+
 
 class Categorical:
     """Categorical over the last dimension of ``logits`` ``[..., A]``; ``mask`` (bool, True = allowed) hides actions."""
@@ -20,9 +22,9 @@ class Categorical:
             logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
         self.log_probs = F.log_softmax(logits, -1)
 
-    def sample(self, generator: torch.Generator) -> torch.Tensor:
+    def sample(self, generator: torch.Generator, ranks: Ranks = ALONE) -> torch.Tensor:
         """int64 ``[...]``. Exponential race: argmax p_i / E_i with E_i ~ Exp(1) is a draw from p."""
-        race = torch.empty_like(self.log_probs).exponential_(generator=generator)
+        race = ranks.own(lambda noise: noise.exponential_(generator=generator), self.log_probs)
         return (self.log_probs - race.log_()).argmax(-1)
 
     def mode(self) -> torch.Tensor:
@@ -56,8 +58,8 @@ class SquashedGaussian:
     ) -> None:
         self.mean, self.log_std, self.low, self.high, self.mask = mean, log_std, low, high, mask
 
-    def sample(self, generator: torch.Generator) -> torch.Tensor:
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
+    def sample(self, generator: torch.Generator, ranks: Ranks = ALONE) -> torch.Tensor:
+        noise = ranks.own(lambda noise: noise.normal_(generator=generator), self.mean)
         return self.mean + self.log_std.exp() * noise
 
     def mode(self) -> torch.Tensor:

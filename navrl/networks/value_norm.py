@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from navrl.ranks import ALONE, Ranks
+
 MIN_VARIANCE = 1e-4
 
 
@@ -31,14 +33,15 @@ class ValueNorm(nn.Module):
         return mean, torch.where(seen, std, torch.ones_like(std))
 
     @torch.no_grad()
-    def update(self, returns: torch.Tensor, heads: list[nn.Linear]) -> None:
-        """Take in a batch of returns (any shape, real units); with ``popart`` rescale ``heads`` in place."""
+    def update(self, returns: torch.Tensor, heads: list[nn.Linear], ranks: Ranks = ALONE) -> None:
+        """Take in a batch of returns (any shape, real units) of every rank; with ``popart`` rescale ``heads`` in place."""
         if self.kind == "none":
             return
         old_mean, old_std = self.moments()
         returns = returns.double()
-        self.mean_sum.mul_(self.decay).add_(returns.mean(), alpha=1 - self.decay)
-        self.square_sum.mul_(self.decay).add_(returns.square().mean(), alpha=1 - self.decay)
+        mean, square = ranks.mean(torch.stack([returns.mean(), returns.square().mean()]))
+        self.mean_sum.mul_(self.decay).add_(mean, alpha=1 - self.decay)
+        self.square_sum.mul_(self.decay).add_(square, alpha=1 - self.decay)
         self.weight.mul_(self.decay).add_(1 - self.decay)
         if self.kind == "popart":
             mean, std = self.moments()
