@@ -113,7 +113,8 @@ def draw_profiles(comparison: Comparison, out: Path) -> None:
                 panel.plot(profile.values, profile.share, style, color=colour, linewidth=2, drawstyle="steps-post",
                            label=_name(group))  # fmt: skip
             panel.set_title(metric + ARROWS[comparison.better[metric]], fontsize=10)
-            panel.set_xlabel("value", fontsize=8)
+            panel.set_xlabel("final value", fontsize=8)
+            panel.set_ylabel("share of runs better", fontsize=8)
             panel.set_ylim(-0.03, 1.03)
             if comparison.better[metric] == "lower":  # better is to the right everywhere
                 panel.invert_xaxis()
@@ -172,7 +173,7 @@ def _name(group: Group) -> str:
 
 @contextmanager
 def _figure(out: Path, rows: int, columns: int) -> Iterator[tuple[Any, Any]]:
-    """(figure, its panels one after another); saved to ``out`` and closed at the end."""
+    """(figure, its panels in one list); saved to ``out`` and closed at the end."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -183,7 +184,7 @@ def _figure(out: Path, rows: int, columns: int) -> Iterator[tuple[Any, Any]]:
         for panel in axes.flat:
             panel.grid(alpha=0.3)
             panel.tick_params(labelsize=8)
-        yield figure, axes.flat
+        yield figure, list(axes.flat)
         for panel in axes.flat:
             if not panel.has_data():
                 panel.set_visible(False)
