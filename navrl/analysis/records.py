@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from navrl import yaml_io
 from navrl.config import recorded
@@ -147,8 +148,7 @@ def _size(path: Path) -> int:
 def _load_one(job: tuple[Path, tuple[str, ...]]) -> Run | LeftOut:
     directory, wanted = job
     try:
-        data = (directory / METRICS).read_bytes()
-        rows = parse_lines(data, METRICS, steps=True)[0]
+        rows = _rows((directory / METRICS).read_bytes(), wanted)
         if not rows:
             return LeftOut(str(directory), f"{METRICS} holds no row yet")
         columns, non_finite = _columns(rows, wanted)
@@ -167,11 +167,24 @@ def _load_one(job: tuple[Path, tuple[str, ...]]) -> Run | LeftOut:
     )  # fmt: skip
 
 
-def _columns(rows: list[dict[str, Any]], wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+def _rows(data: bytes, wanted: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The wanted values of each row, None where it lacks one. RecordError as ``parse_lines`` raises it."""
+    try:
+        rows = [tuple(map(orjson.loads(line).get, wanted)) for line in data.splitlines()]
+        if all(type(row[0]) is int for row in rows):
+            return rows
+    except (orjson.JSONDecodeError, AttributeError):  # AttributeError: a line that is no object
+        pass
+    return [tuple(map(row.get, wanted)) for row in parse_lines(data, METRICS, steps=True)[0]]
+
+
+def _columns(rows: list[tuple[Any, ...]], wanted: Sequence[str]) -> tuple[dict[str, np.ndarray], dict[str, int]]:
     columns, non_finite = {}, {}
-    for name in wanted:
-        values = np.asarray([_number(row.get(name)) for row in rows], dtype=float)
-        bad = sum(name in row for row, value in zip(rows, values) if not np.isfinite(value))
+    for name, found in zip(wanted, zip(*rows)):
+        if not set(map(type, found)) <= {float, type(None)}:
+            found = [None if value is None else _number(value) for value in found]
+        values = np.array(found, dtype=float)
+        bad = len(values) - int(np.isfinite(values).sum()) - found.count(None)
         if bad:
             non_finite[name] = bad
         columns[name] = values
@@ -181,7 +194,10 @@ def _columns(rows: list[dict[str, Any]], wanted: Sequence[str]) -> tuple[dict[st
 
 def _number(value: Any) -> float:
     if type(value) in (float, int):
-        return value
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            return np.inf
     return _NON_FINITE.get(value, np.nan) if isinstance(value, str) else np.nan
 
 
