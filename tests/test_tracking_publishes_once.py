@@ -113,6 +113,41 @@ def test_what_a_backend_lost_is_sent_again_and_what_another_copy_sent_is_not(pap
     assert steps(paper) == [4, 5]
 
 
+def test_destinations_that_differ_in_odd_characters_share_no_list(paper, finished, monkeypatch):
+    for destination in ("lab/one", "lab:one"):
+        monkeypatch.setattr(Paper, "destination", destination)
+        paper.got.clear()
+        assert Publisher(finished, "paper").run() == EXIT_OK
+        assert steps(paper) == [1, 2, 3, 4, 5]
+    monkeypatch.setattr(Paper, "destination", "lab/one")
+    paper.got.clear()
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == []
+
+
+def test_a_list_that_an_earlier_version_named_is_taken_over(paper, finished, monkeypatch):
+    monkeypatch.setattr(Paper, "destination", "lab/one")
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    (log,) = (finished / "tracking" / "paper").glob("sent-*.log")
+    log.rename(log.with_name("sent-lab_one.log"))
+    paper.got.clear()
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert steps(paper) == []
+
+
+def test_a_sync_that_fails_names_no_address_of_an_earlier_one(paper, finished, monkeypatch):
+    monkeypatch.setattr(Paper, "url", "https://there/run", raising=False)
+    assert Publisher(finished, "paper").run() == EXIT_OK
+    assert read_ledger(finished / "tracking" / "paper")["url"] == "https://there/run"
+
+    def start(self, run):
+        raise TrackerUnavailable("not here")
+
+    monkeypatch.setattr(Paper, "start", start)
+    assert Publisher(finished, "paper").run() == EXIT_UNAVAILABLE
+    assert not read_ledger(finished / "tracking" / "paper")["url"]
+
+
 def test_a_row_that_fails_is_tried_again_and_said_once(paper, finished, capsys):
     paper.fail_rows = {2: 2}
     assert Publisher(finished, "paper").run() == EXIT_OK

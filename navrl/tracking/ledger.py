@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
@@ -35,8 +36,10 @@ class Ledger:
 
     def begin(self, destination: str) -> list[str]:
         """Keys already sent to this destination, in the order sent."""
-        safe = re.sub(r"[^A-Za-z0-9.-]+", "_", destination)[:80] or "default"
-        self._log = self.directory / f"sent-{safe}.log"
+        self._log = self.directory / f"sent-{_file_name(destination)}.log"
+        earlier = self.directory / f"sent-{_safe(destination) or 'default'}.log"
+        if self.state.get("destination") == destination and earlier.exists() and not self._log.exists():
+            earlier.rename(self._log)             # as versions before called it
         text = self._log.read_text(encoding="utf-8") if self._log.exists() else ""
         whole = text[:text.rfind("\n") + 1]
         self._take(whole.split("\n")[:-1])
@@ -111,6 +114,17 @@ class Ledger:
         if message not in messages:
             self.update(messages=[*messages, message])
             print(message, flush=True)
+
+
+def _file_name(destination: str) -> str:
+    """A file name of this destination alone: one that had to be changed ends in digits of its hash."""
+    safe = _safe(destination)
+    digest = hashlib.sha256(destination.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return safe if safe == destination and safe else f"{safe}-{digest}"
+
+
+def _safe(destination: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "_", destination)[:80]
 
 
 def read_ledger(directory: Path) -> dict[str, Any]:

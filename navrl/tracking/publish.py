@@ -254,7 +254,9 @@ class Publisher:
 
     def run(self) -> int:
         """Publish until the run has ended (follow) or all that is there is sent. Returns the exit code."""
-        self.ledger.update(state="starting", pid=os.getpid(), attempt=self.attempt, error="", messages=[])
+        # A sync may go elsewhere than what was here before it: no address until it is reached
+        address = {} if self.follow else {"url": ""}
+        self.ledger.update(state="starting", pid=os.getpid(), attempt=self.attempt, error="", messages=[], **address)
         reporter = threading.Thread(target=self._report, daemon=True)
         reporter.start()
         try:
@@ -318,7 +320,8 @@ class Publisher:
                 if self.follow:                   # into the log; a person who syncs reads the line below
                     traceback.print_exc()
                 self.ledger.update(error=redact(_short(error)))
-                self.ledger.say(f"{self.backend}: cannot start ({_short(error)}); training goes on, trying again")
+                meanwhile = "training goes on, trying again" if self.follow else "trying again"
+                self.ledger.say(f"{self.backend}: cannot start ({_short(error)}); {meanwhile}")
                 pause = PAUSES[min(tries, len(PAUSES) - 1)]
                 tries += 1
                 if not self.follow and tries >= 3:
