@@ -47,15 +47,16 @@ class Browser:
         os.close(commands)
         os.close(answers)
         self._buffer, self._numbers, self._session = b"", itertools.count(1), None
-        target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
 
     def open(self, url: str) -> None:
-        self._call("Page.navigate", url=url)
+        self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
-        answer = self._call("Runtime.evaluate", expression=script, returnByValue=True)
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
         return answer["result"].get("value")
 
     def text(self) -> str:
@@ -75,8 +76,40 @@ class Browser:
         for text in texts:
             self.wait(f"{TEXT}(document).includes({json.dumps(text)})", seconds)
 
-    def picture(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"]))
+    def picture(self, path: Path, **options: Any) -> None:
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", **options)["data"]))
+
+    def listen(self) -> None:
+        """From here on ``complaints`` and ``requests`` know what happens; call it before ``open``."""
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def complaints(self) -> list[str]:
+        """Errors and warnings of the console, exceptions, and what the page's policy refused."""
+        found = []
+        for event in self._happened():
+            what = event["params"]
+            if event["method"] == "Runtime.exceptionThrown":
+                found.append(what["exceptionDetails"].get("exception", {}).get("description", str(what)))
+            elif event["method"] == "Log.entryAdded" and what["entry"]["level"] in ("warning", "error"):
+                found.append(what["entry"]["text"])
+            elif event["method"] == "Runtime.consoleAPICalled" and what["type"] in ("warning", "error", "assert"):
+                found.append(str([argument.get("value", argument) for argument in what["args"]]))
+        return found
+
+    def requests(self) -> list[str]:
+        """Addresses that the page asked for."""
+        return [event["params"]["request"]["url"] for event in self._happened()
+                if event["method"] == "Network.requestWillBeSent"]  # fmt: skip
+
+    def press(self, key: str, **more: Any) -> None:
+        """A key, by its DOM name ("ArrowRight", " ", "Tab"), pressed and let go."""
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, **more)
+
+    def _happened(self) -> list[dict[str, Any]]:
+        self.run("0")  # what was under way before this answer has been read
+        return self._events
 
     def close(self) -> None:
         try:
@@ -87,7 +120,7 @@ class Browser:
         os.close(self._in)
         os.close(self._out)
 
-    def _call(self, method: str, **arguments: Any) -> dict[str, Any]:
+    def call(self, method: str, **arguments: Any) -> dict[str, Any]:
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": arguments}
         if self._session:
@@ -98,6 +131,8 @@ class Browser:
             while b"\0" in self._buffer:
                 line, _, self._buffer = self._buffer.partition(b"\0")
                 answer = json.loads(line)
+                if "method" in answer:
+                    self._events.append(answer)
                 if answer.get("id") == number:
                     assert "error" not in answer, answer
                     return answer["result"]

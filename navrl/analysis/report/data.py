@@ -1,0 +1,330 @@
+"""A comparison as one document of plain values: all that a report shows, whatever it is shown in.
+
+Every text passes the project's redaction here; how it is escaped is the matter of what shows it.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from navrl.analysis.comparison import Comparison, Outcome, Pair
+from navrl.analysis.curves import Curve
+from navrl.analysis.figures import AXIS_NAMES, BAND_NAMES
+from navrl.analysis.groups import Group, made_of
+from navrl.analysis.records import Run
+from navrl.analysis.report import directory, episodes, layers, words
+from navrl.analysis.statistics import Estimate
+from navrl.redaction import redact_all
+
+# Okabe & Ito's colours (distinct for every kind of colour vision) that are dark enough on white; lines differ in their
+# dashes too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00", "#332288", "#56B4E9", "#000000")
+DASHES = ("solid", "dash", "dot", "dashdot")
+NUMBERS = 700_000  # that all curves of a page may hold together: about 6 MB
+POINTS = (40, 1500)  # of a curve: at least, at most
+# What says where and by whom a run was made. A report is handed on; none of it is needed to read one.
+PRIVATE = ("hostname", "user")
+_BULKY = ("env.agents", "env.roles", "env.observation_sizes", "env.action.sizes", "env.action.low", "env.action.high")
+
+
+def document(comparison: Comparison, beside: Path, *, made: str, name: str = "") -> dict[str, Any]:
+    """Everything of a report, as JSON takes it.
+
+    beside: the directory that the report will lie in; links to checkpoints start there. made: when it was made, as it
+    is to be read. name: its title (default: the groups' labels).
+
+    title, made, scale (of rewards, "" where not known), about (how the figures are made), summary, warnings, alerts, left_out, notes: what is said in words.
+    groups, runs, outcomes, speed, config, metadata: tables. drawing: what the page's scripts draw (see ``_drawing``).
+    """
+    shorts = words.short_labels([group.label for group in comparison.groups])
+    runs = [run for group in comparison.groups for run in group.runs]
+    drawn, notes = episodes.collect([directory.directory_of(run) for run in runs])
+    drawing, thinned = _drawing(comparison, shorts, drawn)
+    if thinned:
+        notes = [*notes, f"curves are drawn with at most {thinned} points: of more, the highest and lowest are kept"]
+    said = [(run.name, line) for run in runs for line in directory.alerts(run)]
+    texts = redact_all({
+        "title": name or " against ".join(shorts),
+        "made": made,
+        "scale": _values(run.metadata["return_scale"] for run in runs if run.metadata.get("return_scale")),
+        "about": _about(comparison),
+        "summary": [{"kind": s.kind, "text": s.text} for s in words.summary(comparison)],
+        "warnings": list(comparison.warnings),
+        "alerts": [{"run": run, "text": line} for run, line in said],
+        "left_out": [{"source": Path(left.source).name or left.source, "reason": left.reason}
+                     for left in comparison.left_out],
+        "notes": notes,
+        "groups": [_group(group, short, place) for place, (group, short) in enumerate(zip(comparison.groups, shorts))],
+        "layers": [_layer(comparison, layer) for layer in layers.LAYERS],
+        "runs": [_run(comparison, group, place, number, beside) for place, group in enumerate(comparison.groups)
+                 for number in range(len(group.runs))],
+        "headlines": [m for m in words.HEADLINES if m in comparison.metrics],
+        "outcomes": [_outcome(comparison, metric, shorts) for metric in comparison.metrics
+                     if layers.layer_of(metric) in (2, 3)],
+        "speed": _speed(comparison, shorts),
+        "config": _config(comparison),
+    })  # fmt: skip
+    return {**texts, "metadata": _metadata(comparison), "drawing": drawing}
+
+
+def _about(comparison: Comparison) -> list[str]:
+    sources = {source for outcome in comparison.outcomes.values() for source in outcome.final_source
+               if layers.layer_of(outcome.metric) in (2, 3)}  # fmt: skip
+    finals = {
+        "summary": "Final values are those of the last parameters in the final evaluation (summary.json)",
+        "row": "Final values are those of the last evaluation during training",
+    }
+    said = [finals[source] for source in ("summary", "row") if source in sources]
+    if len(said) == 2:
+        said = ["Final values are those of the last parameters in the final evaluation, and where a run has none, of its "
+                "last evaluation during training (marked *)"]  # fmt: skip
+    smooth = f", smoothed over {words.number(comparison.smooth)}" if comparison.smooth else ", not smoothed"
+    return [
+        *said,
+        "figures are interquartile means over seeds, intervals 95 % percentile intervals of the stratified bootstrap "
+        "over seeds (Agarwal et al. 2021)",
+        "the probability of improvement is that of a seed of one group being better than a seed of the other",
+        f"bands of curves: {BAND_NAMES[comparison.band]} over all seeds of a group{smooth}",
+    ]
+
+
+def _group(group: Group, short: str, place: int) -> dict[str, Any]:
+    steps, seconds = group.steps, group.seconds
+    return {
+        "name": group.label,
+        "short": short,
+        "colour": COLOURS[place % len(COLOURS)],
+        "dash": DASHES[(place + place // len(COLOURS)) % len(DASHES)],
+        "seeds": len(group.runs),
+        "steps": _range(steps),
+        "seconds": words.duration(float(np.nanmean(seconds)) if np.isfinite(seconds).any() else np.nan),
+    }
+
+
+def _layer(comparison: Comparison, layer: layers.Layer) -> dict[str, Any]:
+    metrics = [metric for metric in layers.ordered(comparison.metrics) if layers.layer_of(metric) == layer.number]
+    return {"number": layer.number, "title": layer.title, "question": layer.question, "metrics": metrics}
+
+
+def _run(comparison: Comparison, group: Group, place: int, number: int, beside: Path) -> dict[str, Any]:
+    run = group.runs[number]
+    finals = {}
+    for metric in words.HEADLINES:
+        if metric in comparison.metrics:
+            finals[metric] = _final(comparison.outcomes[group.label, metric], number)
+    return {
+        "group": place,
+        "name": run.name,
+        "seed": run.seed,
+        "status": run.status,
+        "steps": words.number(group.steps[number]),
+        "seconds": words.duration(group.seconds[number]),
+        "finals": finals,
+        "started": str(run.metadata.get("started", ""))[:16].replace("T", " "),
+        "command": _command(run.metadata.get("command")),
+        "checkpoints": directory.checkpoints(run, beside),
+    }
+
+
+def _final(outcome: Outcome, number: int) -> str:
+    value, error = outcome.final[number], outcome.final_error[number]
+    text = words.number(value)
+    if math.isfinite(error):
+        text += f" ± {words.number(error)}"
+    return text + ("*" if outcome.final_source[number] == "row" else "")
+
+
+def _outcome(comparison: Comparison, metric: str, shorts: Sequence[str]) -> dict[str, Any]:
+    names = dict(zip((group.label for group in comparison.groups), shorts))
+    cells = []
+    for group in comparison.groups:
+        outcome = comparison.outcomes[group.label, metric]
+        seeds = [{"seed": run.name if run.seed is None else f"seed {run.seed}", "value": _final(outcome, number)}
+                 for number, run in enumerate(group.runs)]  # fmt: skip
+        gap = outcome.optimality_gap
+        cells.append({**_estimate(outcome.iqm), "median": words.number(outcome.median.value), "seeds": seeds,
+                      "gap": None if gap is None else _estimate(gap)})  # fmt: skip
+    better = comparison.better.get(metric)
+    pairs = [_pair(pair, better, names) for pair in comparison.pairs if pair.metric == metric]
+    return {"metric": metric, "title": layers.title(metric), "about": layers.about(metric), "better": better,
+            "layer": layers.layer_of(metric), "groups": cells, "pairs": pairs}  # fmt: skip
+
+
+def _pair(pair: Pair, better: str | None, names: dict[str, str]) -> dict[str, Any]:
+    best = words.winner(pair, better)
+    return {
+        "first": names[pair.first],
+        "second": names[pair.second],
+        "difference": _estimate(pair.difference),
+        "improvement": {"value": f"{pair.improvement.value:.2f}", "interval": words.odds(pair.improvement)},
+        "winner": None if best is None else names[best],
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, str]:
+    return {"value": words.number(estimate.value), "interval": words.interval(estimate)}
+
+
+def _speed(comparison: Comparison, shorts: Sequence[str]) -> list[dict[str, Any]]:
+    """One row a metric with a threshold or an area, of the headlines: how fast each group gets there."""
+    rows = []
+    for metric in words.HEADLINES:
+        if metric not in comparison.metrics or metric not in comparison.area_range:
+            continue
+        cells = []
+        for group in comparison.groups:
+            outcome = comparison.outcomes[group.label, metric]
+            reached = outcome.steps_to_threshold
+            cells.append({
+                "area": _estimate(outcome.area_iqm),
+                "threshold": None if outcome.threshold is None else words.number(outcome.threshold),
+                "steps": [] if reached is None else ["never" if math.isinf(s) else words.number(s) for s in reached],
+            })  # fmt: skip
+        first, last = comparison.area_range[metric]
+        rows.append({"metric": metric, "title": layers.title(metric), "groups": cells,
+                     "range": f"{words.number(first)} to {words.number(last)}"})  # fmt: skip
+    return rows
+
+
+def _config(comparison: Comparison) -> list[dict[str, Any]]:
+    """Every result-changing key with each group's value; ``differs`` where it is not one value everywhere."""
+    keys = dict.fromkeys(key for group in comparison.groups for key in (*group.config, *group.mixed))
+    rows = []
+    for key in keys:
+        values = [_values(group.mixed[key]) if key in group.mixed else plain(group.config.get(key))
+                  for group in comparison.groups]  # fmt: skip
+        differs = len(set(values)) > 1 or any(key in group.mixed for group in comparison.groups)
+        rows.append({"key": key, "values": values, "differs": differs})
+    return rows
+
+
+def _metadata(comparison: Comparison) -> list[dict[str, Any]]:
+    """Every fact of ``metadata.json`` that is one of a group, as ``_config`` has it."""
+    facts = [[_facts(run) for run in group.runs] for group in comparison.groups]
+    keys = dict.fromkeys(key for group in facts for run in group for key in run)
+    rows = []
+    for key in keys:
+        values = [_values(run.get(key) for run in group) for group in facts]
+        differs = len({plain(run.get(key)) for group in facts for run in group}) > 1
+        rows.append({"key": key, "values": values, "differs": differs})
+    return rows
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """``made_of`` without what is private or bulky, and how often the run was resumed."""
+    facts = {key: value for key, value in redact_all(made_of(run)).items()
+             if key.rpartition(".")[2] not in PRIVATE and key not in _BULKY}  # fmt: skip
+    segments = run.metadata.get("segments")
+    if isinstance(segments, list) and len(segments) > 1:
+        facts["resumed"] = len(segments) - 1
+    return facts
+
+
+def _command(command: Any) -> str:
+    """A command line without the place of its interpreter."""
+    try:
+        program, *arguments = shlex.split(str(command or ""))
+    except ValueError:
+        return ""
+    return shlex.join([Path(program).name, *arguments])
+
+
+def plain(value: Any) -> str:
+    """A recorded value as one reads it: true, null, 0.0005, [a, b]."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(plain, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {plain(inner)}" for key, inner in value.items()) + "}"
+    return str(value)
+
+
+def _values(values: Iterable[Any], limit: int = 4) -> str:
+    """Different values of a group's runs, each once."""
+    texts = list(dict.fromkeys(map(plain, values)))
+    return ", ".join(texts[:limit]) + (f" and {len(texts) - limit} more" if len(texts) > limit else "")
+
+
+def _range(values: np.ndarray) -> str:
+    low, high = float(values.min()), float(values.max())
+    return words.number(low) if low == high else f"{words.number(low)} to {words.number(high)}"
+
+
+def _drawing(comparison: Comparison, shorts: Sequence[str], drawn: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
+    """(what the page's scripts draw, points a curve was cut to; 0 where none was).
+
+    groups: name, short, colour, dash. runs: name, seed, group (a place in ``groups``). axes: name -> label.
+    metrics: name -> title, about, better, layer, curves: for each axis, for each group None or
+        x ``[points]``, runs ``[runs of the group][points]``, mean, low, high ``[points]``; None where there is no value.
+    profiles: metric -> for each group None or x, share, low, high. episodes: see ``episodes.drawable``.
+    """
+    axes = [axis for axis in AXIS_NAMES if any(key[2] == axis for key in comparison.curves)]
+    lines = sum(len(group.runs) + 4 for group in comparison.groups)
+    limit = NUMBERS // max(1, lines * len(axes) * len(comparison.metrics))
+    limit = min(max(limit, POINTS[0]), POINTS[1])
+    cut = any(len(curve.positions) > limit for curve in comparison.curves.values())
+    metrics = {}
+    for metric in layers.ordered(comparison.metrics):
+        curves = {axis: [_curve(comparison.curves.get((group.label, metric, axis)), limit) for group in comparison.groups]
+                  for axis in axes}  # fmt: skip
+        metrics[metric] = {"title": layers.title(metric), "about": layers.about(metric), "curves": curves,
+                           "better": comparison.better.get(metric), "layer": layers.layer_of(metric)}  # fmt: skip
+    profiles = {}
+    for metric in layers.ordered(metric for _, metric in comparison.profiles if comparison.better[metric]):
+        found = [comparison.profiles.get((group.label, metric)) for group in comparison.groups]
+        profiles[metric] = [None if p is None else {"x": _rounded(p.values), "share": _rounded(p.share),
+                                                    "low": _rounded(p.low), "high": _rounded(p.high)}
+                            for p in found]  # fmt: skip
+    return {
+        "groups": redact_all([
+            {key: _group(group, short, place)[key] for key in ("name", "short", "colour", "dash")}
+            for place, (group, short) in enumerate(zip(comparison.groups, shorts))
+        ]),
+        "runs": redact_all([{"name": run.name, "seed": run.seed, "group": place}
+                            for place, group in enumerate(comparison.groups) for run in group.runs]),
+        "axes": {axis: AXIS_NAMES[axis] for axis in axes},
+        "metrics": metrics,
+        "profiles": profiles,
+        "episodes": drawn,
+    }, limit if cut else 0  # fmt: skip
+
+
+def _curve(curve: Curve | None, limit: int) -> dict[str, Any] | None:
+    if curve is None:
+        return None
+    kept = _outstanding(curve.runs, limit)
+    return {
+        "x": _rounded(curve.positions[kept], 9),
+        "runs": [_rounded(values[kept]) for values in curve.runs],
+        "mean": _rounded(curve.mean[kept]),
+        "low": _rounded(curve.low[kept]),
+        "high": _rounded(curve.high[kept]),
+    }
+
+
+def _outstanding(values: np.ndarray, limit: int) -> np.ndarray:
+    """Which of ``[runs, points]`` are drawn: all, or the first, the last and those with the lowest and the highest
+    value of each of (limit − 2) / 2 stretches, so that no peak is lost. Indices, rising."""
+    points = values.shape[1]
+    if points <= limit:
+        return np.arange(points)
+    low = np.nan_to_num(values, nan=np.inf).min(axis=0)
+    high = np.nan_to_num(values, nan=-np.inf).max(axis=0)
+    borders = np.linspace(0, points, (limit - 2) // 2 + 1).astype(int)
+    kept = {0, points - 1}
+    for begin, end in zip(borders[:-1], borders[1:]):
+        kept |= {int(begin + low[begin:end].argmin()), int(begin + high[begin:end].argmax())}
+    return np.array(sorted(kept))
+
+
+def _rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
+    return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in values.tolist()]
