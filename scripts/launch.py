@@ -24,6 +24,7 @@ from navrl.faults import ConfigError  # noqa: E402
 from navrl.launch import local  # noqa: E402
 from navrl.launch.expand import Planned, expand, read_grid, read_seeds  # noqa: E402
 from navrl.launch.local import Halt, Job, Outcome  # noqa: E402
+from navrl.launch.slurm import SlurmError, submit  # noqa: E402
 from navrl.launch.state import conflicts  # noqa: E402
 from navrl.launch.table import Line, Table  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
@@ -62,15 +63,16 @@ def main(argv: list[str]) -> int:
         return 2
     if options.dry_run:
         for run in plan:
-            print(run.line)
+            print(run.line())
         return 0
     try:
         if options.engine == "slurm":
-            from navrl.launch import slurm
-
-            return slurm.submit(plan, jobs=options.jobs, cpus=options.cpus or 1, gpus=options.gpus or 0,
-                                retries=options.retries)  # fmt: skip
+            print(submit(plan, jobs=options.jobs, cpus=options.cpus or 1, gpus=options.gpus or 0, retries=options.retries))
+            return 0
         return run_here(plan, options)
+    except SlurmError as error:
+        print(error, file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"{error.filename or 'launch'}: {error.strerror or error}; runs are kept under --run_dir", file=sys.stderr)
         return 2

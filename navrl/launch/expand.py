@@ -47,10 +47,9 @@ class Planned:
         """What people call it: group and name."""
         return f"{self.group}/{self.name}"
 
-    @property
-    def line(self) -> str:
-        """The command for a shell."""
-        return shlex.join(["python", "main.py", *self.argv])
+    def line(self, *program: str) -> str:
+        """The command for a shell; program: what stands for ``python main.py``."""
+        return shlex.join([*(program or ("python", "main.py")), *self.argv])
 
 
 def planned(words: Sequence[str], environ: Mapping[str, str], task_check: TaskCheck | None = None) -> Planned:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from navrl.launch.expand import Planned
 from navrl.launch.local import EVERY, Halt, Outcome, run_one
 from navrl.launch.state import state_of
 from navrl.source import project_root
-from navrl.tracking.record import is_alive
 
 
 class Runner:
@@ -50,7 +50,10 @@ class Remote:
 
     @property
     def running(self) -> bool:
-        return self.submitted and is_alive(self.run.run_dir)
+        """Whether Ray has found a place for it."""
+        import ray
+
+        return self.submitted and bool(ray.wait([self._placed], timeout=0)[0])
 
     def submit(self, runner: Any, retries: int) -> None:
         self._actor = runner.remote()
@@ -63,7 +66,7 @@ class Remote:
 
         if self.outcome is not None:
             return
-        if halt.signals and (self._actor is None or not ray.wait([self._placed], timeout=0)[0]):
+        if halt.signals and not self.running:
             self._end(Outcome(self.run, "waiting", None, 0))
             return
         if self._actor is None:
@@ -80,7 +83,7 @@ class Remote:
     def _end(self, outcome: Outcome) -> None:
         import ray
 
-        self.outcome = outcome
+        self.outcome = replace(outcome, run=self.run)  # not the copy that came from afar
         if self._actor is not None:
             ray.kill(self._actor)  # its place is free for the next
             self._actor = None
@@ -112,7 +115,7 @@ def run_all(
     )  # fmt: skip
     try:
         runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries,
-                            max_task_retries=retries)(Runner)  # fmt: skip
+                            max_task_retries=-1)(Runner)  # fmt: skip
         remotes = [Remote(run) for run in plan]
         while True:
             for remote in remotes:
