@@ -32,23 +32,24 @@ _WANDB = re.compile(r"wandb:(?P<entity>[^/:\s]+)/(?P<project>[^/:]+)(?::(?P<grou
 
 
 def pull(
-    reference: str, metrics: Sequence[str], *, wandb_proxy: str | None = None
+    reference: str, metrics: Sequence[str] | None, *, wandb_proxy: str | None = None
 ) -> tuple[list[Run], list[LeftOut]]:
     """The runs behind a reference, in the order of their groups and names, and what was left out and why.
 
-    metrics: the columns besides ``records.BASE_COLUMNS``. wandb_proxy: address of a proxy for W&B alone.
+    metrics: the columns besides ``records.BASE_COLUMNS``; None: all that a run has. wandb_proxy: address of a proxy for
+    W&B alone.
     Raises ValueError, in one line, for all that can be wrong: the form, the address, a server that does not answer or
     from which nothing comes for 15 s, an experiment, a project or a group that is not there.
     """
     tracker, parts = parse(reference)
-    request = {"tracker": tracker, "parts": parts, "proxy": wandb_proxy,
-               "wanted": list(dict.fromkeys((*BASE_COLUMNS, *metrics)))}  # fmt: skip
+    wanted = None if metrics is None else list(dict.fromkeys((*BASE_COLUMNS, *metrics)))
+    request = {"tracker": tracker, "parts": parts, "proxy": wandb_proxy, "wanted": wanted}
     with tempfile.TemporaryDirectory(prefix="navrl-pull-") as directory:
         try:
             answer = ask("navrl.analysis.pull", request, Path(directory))
         except ClientError as error:
             raise ValueError(f"{redact(reference)}: {redact(str(error))}") from None
-        runs = [_read(about, Path(directory), request["wanted"]) for about in answer["runs"]]
+        runs = [_read(about, Path(directory)) for about in answer["runs"]]
     runs.sort(key=lambda run: (run.group, run.name))
     return runs, [LeftOut(**left) for left in answer["left_out"]]
 
@@ -67,9 +68,9 @@ def parse(reference: str) -> tuple[str, dict[str, str | None]]:
     raise ValueError(f"{redact(reference)!r} names no runs; write {' or '.join(forms)}")
 
 
-def _read(about: dict[str, Any], directory: Path, wanted: Sequence[str]) -> Run:
+def _read(about: dict[str, Any], directory: Path) -> Run:
     values = np.load(directory / about.pop("file"), allow_pickle=False)
-    return Run(**about, columns=dict(zip(wanted, values)))
+    return Run(**about | {"columns": dict(zip(about["columns"], values))})
 
 
 # ---- the client's process
@@ -97,8 +98,8 @@ def _written(found: Iterable[Run | LeftOut]) -> dict[str, Any]:
             continue
         file = f"{FILES}/{number}.npy"
         np.save(file, np.stack(list(item.columns.values())))
-        runs.append({field.name: getattr(item, field.name) for field in fields(Run) if field.name != "columns"}
-                    | {"file": file})  # fmt: skip
+        about = {field.name: getattr(item, field.name) for field in fields(Run)}
+        runs.append(about | {"columns": list(item.columns), "file": file})
     return {"runs": runs, "left_out": left_out}
 
 

@@ -20,7 +20,7 @@ SECTIONS = {"final": "final", "best": "final_best"}  # of the summary -> among t
 STATES = {there: here for here, there in STATUS.items()} | {"FAILED": "failed"}
 
 
-def runs_of(uri: str, experiment: str, group: str | None, wanted: Sequence[str]) -> Iterator[Run | LeftOut]:
+def runs_of(uri: str, experiment: str, group: str | None, wanted: Sequence[str] | None) -> Iterator[Run | LeftOut]:
     """Every run of the experiment (of one group of it). Raises ClientError."""
     try:
         uri = usable_address(uri)
@@ -57,13 +57,13 @@ def _every_run(client: Any, experiment_id: str) -> Iterator[Any]:
             return
 
 
-def _run(client: Any, run: Any, wanted: Sequence[str]) -> Run | LeftOut:
+def _run(client: Any, run: Any, wanted: Sequence[str] | None) -> Run | LeftOut:
     tags, run_id = run.data.tags, run.info.run_id
     running = run.info.status in ("RUNNING", "SCHEDULED")  # the tag may be that of an earlier attempt
-    points = {}
-    for metric in dict.fromkeys(("time", *wanted[1:])):
-        if (name := mlflow_name(metric)) in run.data.metrics:
-            points[metric] = {point.step: point.value for point in client.get_metric_history(run_id, name)}
+    names = [name for name in run.data.metrics if not name.startswith(tuple(f"{each}/" for each in SECTIONS.values()))]
+    metrics = {mlflow_name(metric): metric for metric in wanted} if wanted is not None else dict(zip(names, names))
+    points = {metrics[name]: {point.step: point.value for point in client.get_metric_history(run_id, name)}
+              for name in names if name in metrics}  # fmt: skip
     return run_of(
         source=f"mlflow:runs:/{run_id}", group=tags.get("group", ""), name=run.info.run_name or run_id,
         seed=_typed("seed", tags.get("seed", "null")),

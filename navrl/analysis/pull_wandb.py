@@ -17,7 +17,7 @@ STATES = {"killed": "interrupted", "preempted": "interrupted", "preempting": "ru
 
 
 def runs_of(
-    entity: str, project: str, group: str | None, proxy: str | None, wanted: Sequence[str]
+    entity: str, project: str, group: str | None, proxy: str | None, wanted: Sequence[str] | None
 ) -> Iterator[Run | LeftOut]:
     """Every run of the project (of one group of it). Raises ClientError."""
     api = wandb_api(entity, proxy)
@@ -39,14 +39,13 @@ def runs_of(
                                                   "and seed)")  # fmt: skip
 
 
-def _run(run: Any, source: str, wanted: Sequence[str]) -> Run | LeftOut:
+def _run(run: Any, source: str, wanted: Sequence[str] | None) -> Run | LeftOut:
     """The whole history in one scan: asked for some keys alone, W&B gives only rows that have all of them."""
-    kept = ("time", *wanted[1:])
     points: dict[str, dict[int, float]] = {}
     for row in run.scan_history():
-        for metric in kept:
-            value = from_json(row.get(metric))
-            if isinstance(value, (int, float)) and type(row.get("step")) in (int, float):
+        for metric, value in row.items():
+            value = from_json(value)
+            if isinstance(value, (int, float)) and "step" in row and _is_wanted(metric, wanted):
                 points.setdefault(metric, {})[int(row["step"])] = value
     said = run.summary_metrics
     status = "running" if run.state == "running" else said.get("status") or STATES.get(run.state, run.state)
@@ -56,6 +55,10 @@ def _run(run: Any, source: str, wanted: Sequence[str]) -> Run | LeftOut:
         outcome={} if status == "running" else outcome(said, {"final": "final", "best": "best"}),
         points=points, wanted=wanted,
     )  # fmt: skip
+
+
+def _is_wanted(metric: str, wanted: Sequence[str] | None) -> bool:
+    return metric != "step" and (metric in wanted if wanted is not None else not metric.startswith("_"))
 
 
 def _file(run: Any, name: str) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from navrl import yaml_io
-from navrl.analysis.records import LeftOut, Run
+from navrl.analysis.records import BASE_COLUMNS, LeftOut, Run
 from navrl.config import recorded
 from navrl.faults import ConfigError
 from navrl.tracking.client import ClientError
@@ -22,14 +22,17 @@ Points = Mapping[str, Mapping[int, float]]  # metric -> environment step -> valu
 
 def run_of(
     *, source: str, group: str, name: str, seed: int | None, status: str, config: dict[str, Any],
-    metadata: dict[str, Any], outcome: dict[str, Any], points: Points, wanted: Sequence[str],
+    metadata: dict[str, Any], outcome: dict[str, Any], points: Points, wanted: Sequence[str] | None,
 ) -> Run | LeftOut:  # fmt: skip
-    """A run with one row for each step that has a ``time``: every row has one, and nothing else that is sent."""
+    """A run with one row for each step that has a ``time``: every row has one, and nothing else that is sent.
+
+    wanted: its columns, ``BASE_COLUMNS`` first; None: those and every metric of ``points``.
+    """
     steps = sorted(points.get("time", ()))
     if not steps:
         return LeftOut(source, "it holds no row yet")
     columns, non_finite = {"step": np.asarray(steps, dtype=float)}, {}
-    for metric in wanted[1:]:
+    for metric in dict.fromkeys((*BASE_COLUMNS[1:], *sorted(points))) if wanted is None else wanted[1:]:
         values = points.get(metric, {})
         columns[metric] = np.asarray([values.get(step, np.nan) for step in steps], dtype=float)
         if bad := sum(step in values and not np.isfinite(values[step]) for step in steps):
