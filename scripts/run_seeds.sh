@@ -1,68 +1,51 @@
 #!/usr/bin/env bash
-# Run one configuration with several seeds: scripts/run_seeds.sh FIRST LAST [--key value ...]
-# JOBS (default: one a core) run at a time; the log of seed N goes to $LOGS/TIME-PID-seedN.log (default: runs/logs),
-# where TIME-PID is that of this call: two calls never share a log.
+# Run one configuration with several seeds: the main job with seeds FIRST to LAST, or a YAML file with those of a list.
+#   scripts/run_seeds.sh FIRST LAST [--key value ...]
+#   scripts/run_seeds.sh CONFIG "1 2 3 4 5" [--key value ...]
+# JOBS (default: one a core) run at a time. Given again, it goes on where it was stopped and skips what is finished.
+# Several configurations, other machines: scripts/launch.py, which this calls.
 set -euo pipefail
-usage="usage: scripts/run_seeds.sh FIRST LAST [--key value ...]"
-for argument in "$@"; do
-    if [[ $argument == --help || $argument == -h ]]; then
+usage='usage: scripts/run_seeds.sh FIRST LAST [--key value ...], or scripts/run_seeds.sh CONFIG "1 2 3" [--key value ...]'
+
+refuse() {
+    echo "$1" >&2
+    exit 2
+}
+
+for word in "$@"; do
+    if [[ $word == --help || $word == -h ]]; then
         echo "$usage"
-        sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"
+        sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"
         echo "The keys are those of main.py: python main.py --help"
         exit 0
     fi
 done
-if [ $# -lt 2 ] || ! [[ $1 =~ ^[0-9]{1,18}$ && $2 =~ ^[0-9]{1,18}$ ]] || [ "$1" -gt "$2" ]; then
-    echo "$usage; FIRST and LAST are whole numbers, FIRST not above LAST" >&2
-    exit 2
+if [ $# -ge 2 ] && [[ $1 =~ ^[0-9]{1,18}$ && $2 =~ ^[0-9]{1,18}$ && $1 -le $2 ]]; then
+    config=configs/train/train_mpe.yaml seeds=$1-$2
+elif [ $# -ge 2 ] && [[ $1 =~ \.ya?ml$ && $2 =~ ^[0-9]+([,\ -]+[0-9]+)*$ ]]; then
+    config=$1 seeds=$2
+else
+    refuse "$usage; FIRST and LAST are whole numbers, FIRST not above LAST"
 fi
-first=$1 last=$2
 shift 2
+words=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --config=*) config=${1#*=} ;;
+        --config)
+            [ $# -ge 2 ] || refuse "--config: needs a file"
+            config=$2
+            shift
+            ;;
+        --seed | --seed=*) refuse "--seed: seeds are the first two arguments" ;;
+        *) words+=("$1") ;;
+    esac
+    shift
+done
+[[ ${JOBS:-1} =~ ^0*[1-9][0-9]*$ ]] || refuse "JOBS: $JOBS is not a whole number of at least 1"
+
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 python=$root/.venv/bin/python
 [ -x "$python" ] || python=python3
-config=(--config configs/train/train_mpe.yaml)
-for argument in "$@"; do
-    [[ $argument == --config || $argument == --config=* ]] && config=()
-    if [[ $argument == --seed || $argument == --seed=* ]]; then
-        echo "--seed: seeds are the first two arguments" >&2
-        exit 2
-    fi
-done
-JOBS=${JOBS:-$(env -u OMP_NUM_THREADS nproc)}  # nproc would obey it
-if ! [[ $JOBS =~ ^0*[1-9][0-9]*$ ]]; then
-    echo "JOBS: $JOBS is not a whole number of at least 1" >&2
-    exit 2
-fi
-# A wrong setting is said once, before anything is written
-"$python" - ${config[@]+"${config[@]}"} "$@" <<'E' || exit 2
-import os
-import sys
-
-from envs.registry import validate_settings
-from navrl.config_sources import load
-from navrl.faults import ConfigError
-
-try:
-    load(sys.argv[1:], os.environ, validate_settings)
-except ConfigError as error:
-    sys.exit(str(error))
-E
-LOGS=${LOGS:-runs/logs}
-mkdir -p "$LOGS"
-export LOG=$LOGS/$(date +%Y%m%d-%H%M%S)-$$
-# xargs appends the seed as the last argument; a placeholder (-I) would be replaced inside every argument, too
-one_seed='
-    seed=${!#}
-    set -- "${@:1:$#-1}"
-    echo "seed $seed: $LOG-seed$seed.log"
-    "$@" --seed "$seed" > "$LOG-seed$seed.log" 2>&1 || {
-        code=$?
-        echo "seed $seed: exit code $code: $(tail -n 1 "$LOG-seed$seed.log")" >&2
-        exit 1
-    }'
-status=0
-seq "$first" "$last" | xargs -P "$JOBS" -n 1 \
-    bash -c "$one_seed" _ "$python" main.py ${config[@]+"${config[@]}"} "$@" || status=1
-exit $status
+exec "$python" scripts/launch.py --config "$config" --seeds "$seeds" ${JOBS:+--jobs "$JOBS"} -- ${words[@]+"${words[@]}"}
