@@ -1,6 +1,7 @@
 """Compare groups of seeds: tables with intervals, learning curves, profiles, and what to know before believing them.
 
     python scripts/compare.py GROUP_OR_DIR [ANOTHER ...] [--metric eval/episode_reward ...] [--out DIR]
+    python scripts/compare.py --from mlflow:http://host:5000:NAVRL wandb:entity/project:group      runs of trackers
 
 A GROUP is a directory (a group, a run, a project, a root of runs), or a group's name under --run_dir. Runs may still be
 running. With --out the tables are written as text, CSV and LaTeX beside the figures (pip install -r
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from navrl.analysis import tables  # noqa: E402
 from navrl.analysis.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLDS, Comparison, compare  # noqa: E402
 from navrl.analysis.curves import AXES, BANDS  # noqa: E402
-from navrl.analysis.gather import gather, require_metrics  # noqa: E402
+from navrl.analysis.gather import add_sources, gather, require_metrics  # noqa: E402
 from navrl.files import require_writable, write_text  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> int:
     thresholds = dict(options.threshold) if options.threshold else DEFAULT_THRESHOLDS
     wanted = options.metric or DEFAULT_METRICS
     try:
-        runs, left_out = gather(options.groups, options.run_dir, wanted)
+        runs, left_out = gather(options.groups, options.run_dir, wanted, options.sources, options.wandb_proxy)
         if options.metric:  # of the default ones, a task or a young run may lack some
             require_metrics(options.metric, runs)
         comparison = compare(
@@ -92,7 +93,8 @@ def write(comparison: Comparison, text: str, axis: str, out: Path) -> None:
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("groups", nargs="+", metavar="GROUP", help="a directory, or a group's name under --run_dir")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="a directory, or a group's name under --run_dir")
+    add_sources(parser)
     parser.add_argument("--metric", nargs="+", help="names as in metrics.jsonl (default: reward, success and behaviour)")
     parser.add_argument("--out", type=Path, help="directory for tables and figures (default: the text alone)")
     parser.add_argument("--run_dir", type=Path, default=Path(os.environ.get("NAVRL_RUNS") or "runs"),
@@ -105,6 +107,8 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--smooth", type=whole(0), default=0, metavar="STEPS",
                         help="curves as mean of the last STEPS environment steps (default: 0, as recorded)")  # fmt: skip
     options = parser.parse_args(argv)
+    if not options.groups and not options.sources:
+        parser.error("name a GROUP, or a tracker with --from")
     if options.out:
         if importlib.util.find_spec("matplotlib") is None:
             parser.error("--out: matplotlib is not installed: pip install -r requirements-plots.txt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import tracking_run
 from wandb_stand_in import StandIn, free_port
 from whole_runs import ROOT, TINY, call, run_dirs
 
+from navrl.analysis.comparison import Outcome, compare
 from navrl.analysis.pull import parse, pull
 from navrl.analysis.records import Run, load
 from navrl.config import Config
@@ -82,7 +84,7 @@ def spoil(path: Path) -> None:
 
 def the_same(found: Run, local: Run) -> None:
     """All that a comparison reads; where a tracker makes NaN of an infinity, neither is a number to compare."""
-    assert (found.group, found.name) == (GROUP, local.name)  # its directory is named in fewer kinds of letters
+    assert (found.group, found.name) == (GROUP, local.name)
     for name in ("seed", "status", "metadata", "non_finite"):
         assert getattr(found, name) == getattr(local, name), name
     assert list(found.columns) == list(local.columns)
@@ -104,6 +106,12 @@ def test_an_mlflow_server_gives_the_runs_of_the_records(published) -> None:
     for run, local in zip(found, published.local):
         the_same(run, local)
         assert run.config == local.config
+    here, there = compare(published.local, METRICS), compare(found, METRICS)
+    assert here.metrics == there.metrics and here.config == there.config and here.metadata == there.metadata
+    for expected, outcome in zip(here.outcomes.values(), there.outcomes.values(), strict=True):
+        for field in dataclasses.fields(Outcome):
+            if field.name != "group":  # its directory is named in fewer kinds of letters
+                np.testing.assert_equal(getattr(outcome, field.name), getattr(expected, field.name), field.name)
     assert len(left_out) == OTHERS and all("NAVRL did not make it" in left.reason for left in left_out)
 
 

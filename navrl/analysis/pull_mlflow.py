@@ -38,13 +38,13 @@ def runs_of(uri: str, experiment: str, group: str | None, wanted: Sequence[str] 
     if group is not None and group not in groups:
         raise missing("group", group, groups)
     for run in every:
+        source = f"mlflow:{redact(uri)}:{experiment}/{run.info.run_id}"
         if PARENT_OF in run.data.tags:  # what holds a group together is no run of its own
             continue
         if UID not in run.data.tags:
-            source = f"mlflow:{redact(uri)}:{experiment}"
-            yield LeftOut(f"{source} {run.info.run_name}", "NAVRL did not make it (no tag navrl.uid)")
+            yield LeftOut(f"{source} ({run.info.run_name})", "NAVRL did not make it (no tag navrl.uid)")
         elif group in (None, run.data.tags.get("group")):
-            yield _run(client, run, wanted)
+            yield _run(client, run, source, wanted)
 
 
 def _every_run(client: Any, experiment_id: str) -> Iterator[Any]:
@@ -57,7 +57,7 @@ def _every_run(client: Any, experiment_id: str) -> Iterator[Any]:
             return
 
 
-def _run(client: Any, run: Any, wanted: Sequence[str] | None) -> Run | LeftOut:
+def _run(client: Any, run: Any, source: str, wanted: Sequence[str] | None) -> Run | LeftOut:
     tags, run_id = run.data.tags, run.info.run_id
     running = run.info.status in ("RUNNING", "SCHEDULED")  # the tag may be that of an earlier attempt
     names = [name for name in run.data.metrics if not name.startswith(tuple(f"{each}/" for each in SECTIONS.values()))]
@@ -65,7 +65,7 @@ def _run(client: Any, run: Any, wanted: Sequence[str] | None) -> Run | LeftOut:
     points = {metrics[name]: {point.step: point.value for point in client.get_metric_history(run_id, name)}
               for name in names if name in metrics}  # fmt: skip
     return run_of(
-        source=f"mlflow:runs:/{run_id}", group=tags.get("group", ""), name=run.info.run_name or run_id,
+        source=source, group=tags.get("group", ""), name=run.info.run_name or run_id,
         seed=_typed("seed", tags.get("seed", "null")),
         status="running" if running else tags.get("status") or STATES.get(run.info.status, "failed"),
         config=config_in(_artifact(client, run_id, "config.yaml")) or _parameters(run.data),

@@ -35,7 +35,7 @@ def runs_of(
         if OWN_KEYS <= run.config.keys():
             yield _run(run, source, wanted)
         else:
-            yield LeftOut(f"{source} {run.name}", "NAVRL did not make it (its config names no env_id, algorithm_name "
+            yield LeftOut(f"{source} ({run.name})", "NAVRL did not make it (its config names no env_id, algorithm_name "
                                                   "and seed)")  # fmt: skip
 
 
