@@ -56,23 +56,24 @@ def slots_of(trials: Sequence[FrozenTrial]) -> list[Slot]:
     places: dict[int, list[FrozenTrial]] = defaultdict(list)
     for trial in sorted(trials, key=lambda trial: trial.number):
         if trial.user_attrs.get(REASON) != SURPLUS:
-            places[_slot(trial)].append(trial)
+            places[number_of(trial)].append(trial)
     return [Slot(number, tuple(found)) for number, found in sorted(places.items())]
 
 
 def index_of(trials: Sequence[FrozenTrial], number: int) -> int:
     """The place of a trial among the slots, from 0: how many were begun before its own."""
-    own = next((_slot(trial) for trial in trials if trial.number == number), number)
+    own = next((number_of(trial) for trial in trials if trial.number == number), number)
     return sum(slot.number < own for slot in slots_of(trials))
 
 
 def is_surplus(trials: Sequence[FrozenTrial], number: int, total: int) -> bool:
     """Whether a trial that was just begun does not count: ``total`` were begun before, or its slot is another one's."""
     own = next(trial for trial in trials if trial.number == number)
-    before = [t for t in trials if _slot(t) == _slot(own) and t.number < number and t.user_attrs.get(REASON) != SURPLUS]
+    before = [t for t in trials if number_of(t) == number_of(own) and t.number < number and t.user_attrs.get(REASON) != SURPLUS]
     taken = any(t.state != TrialState.FAIL or REASON in t.user_attrs for t in before)
     return taken or index_of(trials, number) >= total
 
 
-def _slot(trial: FrozenTrial) -> int:
+def number_of(trial: FrozenTrial) -> int:
+    """The number of its slot: that of the trial which began it."""
     return int(trial.user_attrs.get(SLOT, trial.number))

@@ -60,8 +60,7 @@ class SharedStudy:
 
         Raises StudyError where it cannot be reached or is of another sweep.
         """
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        quieten()
         self._storage, place = open_storage(storage, heartbeat)
         self._lock: RunLock | None = None
         self._workers = place
@@ -144,6 +143,12 @@ class SharedStudy:
         if self._lock is not None and self._workers is not None:
             (self._workers / self.worker).unlink(missing_ok=True)
             self._lock.release()
+
+
+def quieten() -> None:
+    """What Optuna prints of its own; which of its parts are experimental is known, and its version pinned."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 def open_storage(storage: str, heartbeat: int | None = None) -> tuple[optuna.storages.BaseStorage, Path | None]:

@@ -211,5 +211,5 @@ def best_of(board: list[slots.Slot], maximize: bool) -> FrozenTrial | None:
 
 def _name(trial: FrozenTrial) -> str:
     """By the number that its slot was begun with, whoever has it now."""
-    return f"trial {trial.user_attrs.get(slots.SLOT, trial.number)}"
+    return f"trial {slots.number_of(trial)}"
 
