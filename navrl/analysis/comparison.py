@@ -33,6 +33,7 @@ LOWER = frozenset((
     "rollout_seconds", "update_seconds", "eval_seconds", "tracking_seconds",
 ))  # fmt: skip
 PROFILE_POINTS = 101
+PAIRED = 12  # groups; of more the first is compared with each other one
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class Comparison:
     metrics: as in ``metrics.jsonl``, those that some run has.
     better: metric -> ``"higher"``, ``"lower"`` or None (neither is better).
     outcomes: (label, metric) -> Outcome, for every group and metric.
-    pairs: for every metric and two groups, the one given first before the other.
+    pairs: for every metric and two groups, the one given first before the other; of more than ``PAIRED`` groups the
+        first and each other one.
     curves: (label, metric, axis) -> Curve, for every axis asked for: ``step``, ``episodes``, ``time``; left out where
         no run of a group has a point.
     profiles: (label, metric) -> Profile of the finals.
@@ -164,7 +166,7 @@ def compare(
     pairs = tuple(
         _pair(metric, outcomes[first.label, metric], outcomes[second.label, metric])
         for metric in metrics
-        for first, second in itertools.combinations(groups, 2)
+        for first, second in _couples(groups)
     )
     curves = {
         (group.label, metric, axis): curve
@@ -190,6 +192,11 @@ def compare(
         band=band,
         smooth=smooth,
     )
+
+
+def _couples(groups: Sequence[Group]) -> list[tuple[Group, Group]]:
+    couples = itertools.combinations(groups, 2)
+    return [(first, second) for first, second in couples if len(groups) <= PAIRED or first is groups[0]]
 
 
 def better(metric: str) -> str | None:
@@ -324,7 +331,9 @@ def _warnings(
             sources = outcomes[group.label, metric].final_source
             yield from caveats.of_finals(group.label, metric, group.runs, sources)
     difference = {(pair.metric, pair.first, pair.second): pair.difference for pair in pairs}
-    for first, second in itertools.combinations((group.label for group in groups), 2):
-        reward, collisions = (difference.get((metric, first, second)) for metric in (REWARD, COLLISIONS))
+    if len(groups) > PAIRED:
+        yield f"{len(groups)} groups: only the first, {groups[0].label}, is compared with each other one by one"
+    for first, second in _couples(groups):
+        reward, collisions = (difference.get((metric, first.label, second.label)) for metric in (REWARD, COLLISIONS))
         if reward is not None and collisions is not None:
-            yield from caveats.of_behaviour(first, second, reward, collisions)
+            yield from caveats.of_behaviour(first.label, second.label, reward, collisions)

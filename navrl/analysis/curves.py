@@ -12,8 +12,7 @@ from navrl.analysis.records import Run
 
 AXES = {"step": "step", "episodes": "train/episode_count", "time": "time"}  # axis -> column
 BANDS = ("bootstrap", "std", "range")
-POINTS = 400  # of a curve, at most: more than a screen shows
-BAND_RESAMPLES = 1000
+POINTS = 250  # of a curve, at most: about what a panel shows
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Curve:
     """A metric of one group along one axis, its runs at shared positions. All arrays float64.
 
     positions: ``[points]``, rising, in units of the axis (environment steps, episodes, seconds of training): those of
-        rows, of all runs together, thinned to 400; between two rows of a run its value is interpolated.
+        rows, of all runs together, thinned to 250; between two rows of a run its value is interpolated.
     runs: ``[runs, points]`` in the order of ``Group.runs``, smoothed where that was asked for; NaN outside a run's own
         rows. raw: the same before smoothing.
     mean, low, high: ``[points]``: mean over runs and its band; NaN where not every run that has the metric has a value
@@ -114,7 +113,7 @@ def profile(finals: np.ndarray, values: np.ndarray, *, lower: bool = False) -> P
     scores = finals[:, None]
     low = high = np.full(len(values), np.nan)
     if len(finals) > 1:
-        low, high = statistics.interval(shares(statistics.resample(scores)[:BAND_RESAMPLES]))
+        low, high = statistics.interval(shares(statistics.resample(scores)[:statistics.BAND_RESAMPLES]))
     return Profile(values, shares(scores), low, high)
 
 
@@ -130,7 +129,7 @@ def _band(values: np.ndarray, band: str) -> tuple[np.ndarray, np.ndarray]:
     if band == "std":
         mean, deviation = values.mean(0), values.std(0, ddof=1)
         return mean - deviation, mean + deviation
-    return statistics.mean_band(values, BAND_RESAMPLES)
+    return statistics.mean_band(values)
 
 
 def _trailing_mean(steps: np.ndarray, values: np.ndarray, width: float) -> np.ndarray:

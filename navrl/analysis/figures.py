@@ -42,9 +42,9 @@ def draw_curves(comparison: Comparison, axis: str, out: Path) -> None:
                 if curve is None:
                     continue
                 colour, style = _look(index)
-                for run in curve.raw:
-                    kept = np.isfinite(run)
-                    panel.plot(curve.positions[kept], run[kept], color=colour, alpha=0.35, linewidth=0.8)
+                apart = np.pad(curve.raw, ((0, 0), (0, 1)), constant_values=np.nan)  # one artist for all seeds
+                panel.plot(np.tile([*curve.positions, np.nan], len(apart)), apart.ravel(), color=colour, alpha=0.35,
+                           linewidth=0.8)  # fmt: skip
                 if np.isfinite(curve.low).any():
                     panel.fill_between(curve.positions, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
                 panel.plot(curve.positions, curve.mean, style, color=colour, linewidth=2, label=_name(group))

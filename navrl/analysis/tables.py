@@ -122,9 +122,9 @@ def finals_by_seed(comparison: Comparison) -> Table:
 
 
 def pairs(comparison: Comparison) -> Table:
-    """One row a metric and two groups."""
+    """One row a metric and two groups: how likely a run of the first is better (larger, where neither is better)."""
     rows = [(pair.metric, pair.first, pair.second, pair.improvement, pair.difference) for pair in comparison.pairs]
-    header = ("metric", "first", "second", "P(first is better)", "iqm of first - second")
+    header = ("metric", "first", "second", "P(first better)", "iqm of first - second")
     return Table("between groups", header, rows)
 
 
