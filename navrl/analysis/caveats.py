@@ -67,7 +67,9 @@ def _inside(group: Group) -> list[str]:
         seeds = f"{len(runs)} seed" + ("s" if len(runs) > 1 else "")
         lines.append(f"{label}: {seeds}; with fewer than {ENOUGH_SEEDS} an interval says little")
     if group.mixed:
-        values = (f"{key} ({listed(dict.fromkeys(map(shown, found)))})" for key, found in group.mixed.items())
+        known = [index for index, run in enumerate(runs) if run.config]
+        values = (f"{key} ({listed(dict.fromkeys(shown(found[index]) for index in known))})"
+                  for key, found in group.mixed.items())  # fmt: skip
         lines.append(f"{label}: its runs differ in more than the seed: {listed(values)}")
     lost = [name_of(run) for run in runs if not run.config]
     if lost:
@@ -95,7 +97,7 @@ def _budgets(groups: Sequence[Group]) -> list[str]:
 def _task(groups: Sequence[Group]) -> list[str]:
     lines = []
     settings = [{key: value for key, value in science(run).items() if key == "env_id" or key in TASK_SETTINGS}
-                for group in groups for run in group.runs]  # fmt: skip
+                for group in groups for run in group.runs if run.config]  # fmt: skip
     _, mixed = common(settings)
     if mixed:
         values = (f"{key} ({listed(dict.fromkeys(map(shown, found)))})" for key, found in mixed.items())
@@ -119,15 +121,15 @@ def _made_of(runs: Sequence[Run]) -> list[str]:
     dirty = sum(run.metadata.get("git_dirty") is True for run in runs)
     if dirty:
         lines.append(f"{dirty} of {len(runs)} runs had uncommitted changes (code.diff of each says which)")
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[Any]] = {}
     for run in runs:
-        for name, value in made_of(run).items():
-            package = name.removeprefix("versions.")
-            if (package != name and package in ("python", *PACKAGES)) or name == "env.package_version":
-                found.setdefault(package, []).append(str(value))
+        facts = made_of(run)
+        for package in ("python", *PACKAGES):
+            found.setdefault(package, []).append(facts.get(f"versions.{package}"))
+        found.setdefault(str(facts.get("env.package")), []).append(facts.get("env.package_version"))
     for package, versions in found.items():
-        if len(set(versions)) > 1:
-            lines.append(f"versions of {package.removeprefix('env.')} differ: {listed(_distinct(versions))}")
+        if len(_distinct(versions)) > 1:
+            lines.append(f"versions of {package} differ: {listed(_distinct(versions))}")
     return lines
 
 

@@ -9,7 +9,6 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from navrl.analysis.records import LeftOut, Run
 from navrl.config import SCIENCE_KEYS, Config
@@ -70,11 +69,11 @@ def science(run: Run) -> dict[str, Any]:
     """The values that can change the run's result, without ``seed``; {} where its configuration is lost.
 
     Resolved as trackers get them (``critic_lr: null`` is the value of ``lr``), so that a run read from its directory
-    and one pulled from a tracker compare equal; of a configuration that this version refuses, as they are written.
+    and one pulled from a tracker compare equal. Not checked: a value that this version refuses still is a run's value.
     """
     try:
-        values = Config.model_validate(run.config).science() if run.config else {}
-    except ValidationError:
+        values = Config.model_construct(**run.config).science() if run.config else {}
+    except (TypeError, ValueError, ArithmeticError):  # a damaged value from which another one follows
         values = {key: run.config[key] for key in SCIENCE_KEYS if key in run.config}
     values.pop("seed", None)
     return values
