@@ -425,6 +425,9 @@ def _hyperband(top: _Section) -> Hyperband | None:
     if section.values.get("strict") not in (None, False):
         section.fault("strict", "only W&B's server has the strict rule; leave it out")
     eta = section.number("eta", above=1) if "eta" in section.values else 3
+    if not {"min_iter", "max_iter"} & section.values.keys():
+        section.fault("", "write min_iter, or max_iter and s: after how many values of the metric trials are compared")
+        return None
     if "min_iter" in section.values:
         first = section.number("min_iter", whole=True, low=1)
         if first is None or eta is None:
