@@ -44,7 +44,7 @@ class Listed:
     directory, group, name: where it is and as its directories spell them. state: one of ``STATES``. seed: None where
     it is not known. step, budget: environment steps done and asked for. metric, reward: which reward is shown, and its
     last value. curve: up to ``WIDTH`` values of it, in order. started, last_row: seconds since 1970; of a run without
-    rows ``last_row`` is when it started. spacing: its longest recent pause between two rows, seconds. commit: the
+    rows ``last_row`` is when its record began. spacing: its longest recent pause between two rows, seconds. commit: the
     newest. Whatever is not recorded is None.
     """
 
@@ -152,7 +152,7 @@ def glance(directory: Path, now: float | None = None) -> Listed:
     pieces, written = _pieces(directory / METRICS)
     rows = _rows(pieces[-1]) if pieces else []
     metric, values = _curve(pieces)
-    last_row = written if rows else started
+    last_row = started if written is None else written
     times = [row["time"] for row in rows if isinstance(row.get("time"), (int, float))]
     spacing = float(np.diff(times).max()) if len(times) > 1 else None
     state = str(summary.get("status", "crashed"))

@@ -25,7 +25,8 @@ FORMS = ("mlflow:URI:EXPERIMENT[:GROUP]", "wandb:ENTITY/PROJECT[:GROUP]")
 
 # An address holds colons itself: after the host a port (possessive, for it must not be given up to be an experiment).
 _MLFLOW = re.compile(
-    r"mlflow:(?P<uri>sqlite:///[^:]+|[a-z][a-z0-9+.-]*://(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:]+\]|[^/:@\s]+)(?::\d+)?+(?:/[^:]*)?)"
+    r"mlflow:(?P<uri>sqlite:///[^:]+"
+    r"|[a-z][a-z0-9+.-]*://(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:]+\]|[^/:@\s]+)(?::\d+)?+(?:/[^:]*)?)"
     r":(?P<experiment>[^:]+)(?::(?P<group>.+))?"
 )
 _WANDB = re.compile(r"wandb:(?P<entity>[^/:\s]+)/(?P<project>[^/:]+)(?::(?P<group>.+))?")

@@ -13,6 +13,7 @@ from navrl.tracking.convert import from_json
 from navrl.tracking.wandb import CONFIG_FILE
 
 OWN_KEYS = {"env_id", "algorithm_name", "seed"}  # of the configuration that NAVRL sends
+SECTIONS = {"final": "final", "best": "best"}  # of the summary -> in W&B's
 STATES = {"killed": "interrupted", "preempted": "interrupted", "preempting": "running", "pending": "running"}
 
 
@@ -51,9 +52,9 @@ def _run(run: Any, source: str, wanted: Sequence[str] | None) -> Run | LeftOut:
     status = "running" if run.state == "running" else said.get("status") or STATES.get(run.state, run.state)
     return run_of(
         source=source, group=run.group or "", name=run.name or run.id, seed=run.config.get("seed"), status=status,
-        config=config_in(_file(run, CONFIG_FILE)) or dict(run.config), metadata=metadata_in(_file(run, "metadata.json")),
-        outcome={} if status == "running" else outcome(said, {"final": "final", "best": "best"}),
-        points=points, wanted=wanted,
+        config=config_in(_file(run, CONFIG_FILE)) or dict(run.config),
+        metadata=metadata_in(_file(run, "metadata.json")),
+        outcome={} if status == "running" else outcome(said, SECTIONS), points=points, wanted=wanted,
     )  # fmt: skip
 
 
