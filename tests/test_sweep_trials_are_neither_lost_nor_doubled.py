@@ -1,0 +1,149 @@
+"""Workers that share a study and nothing else, and die at any moment: each trial ends once, each point of a grid is run."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from navrl.sweep import search, slots
+from navrl.sweep.spec import Parameter, Sweep
+from navrl.sweep.study import WORKER, _again, quieten
+
+GRID = Sweep("grid", "train/x", True, (Parameter("lr", choices=(0.1, 0.2, 0.3)), Parameter("gamma", choices=(0.8, 0.9))), ())
+TOTAL = 6
+SPACE = search.space(GRID)
+
+
+class Model:
+    """Workers whose every operation on the shared study is one step, so that a schedule can put a death between any two."""
+
+    def __init__(self, seed: int) -> None:
+        quieten()
+        self.random = random.Random(seed)
+        self.study = optuna.create_study(direction="maximize", sampler=search.sampler(GRID))
+        self.held: dict[int, optuna.Trial] = {}  # worker -> the trial that it has just begun or works on
+        self.sure: set[int] = set()  # workers that have looked whether their trial counts
+        self.snapshots: dict[int, list[optuna.trial.FrozenTrial]] = {}  # what a worker saw and has not acted on yet
+        self.next_worker = 0
+
+    @property
+    def trials(self) -> list[optuna.trial.FrozenTrial]:
+        return self.study.get_trials(deepcopy=True)
+
+    def step(self, worker: int) -> None:
+        trial = self.held.get(worker)
+        if trial is None:
+            self._idle(worker)
+        elif worker not in self.sure:
+            if slots.is_surplus(self.trials, trial.number, TOTAL):
+                trial.set_user_attr(slots.REASON, slots.SURPLUS)
+                self.study.tell(trial, state=TrialState.FAIL)
+                self._let_go(worker)
+            else:
+                trial.set_user_attr(WORKER, str(worker))
+                self.sure.add(worker)
+        elif self.random.random() < 0.3:
+            with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):  # taken over
+                self.study.tell(trial, 1.0 + trial.number)
+            self._let_go(worker)
+
+    def _idle(self, worker: int) -> None:
+        """It looks, and acts on what it saw only in a later step, when others may have acted too."""
+        seen = self.snapshots.pop(worker, None)
+        if seen is None:
+            self.snapshots[worker] = self.trials
+            return
+        lost = [slot for slot in slots.slots_of(seen) if slot.lost]
+        queued = any(trial.state == TrialState.WAITING for trial in seen)
+        if lost:
+            self.study.add_trial(_again(self.random.choice(lost)))
+        elif queued or len(slots.slots_of(seen)) < TOTAL:
+            self.held[worker] = self.study.ask(SPACE)
+
+    def die(self, worker: int) -> None:
+        """kill -9: what it held is found failed by the others (heartbeat, lock)."""
+        trial = self.held.get(worker)
+        self._let_go(worker)
+        self.snapshots.pop(worker, None)
+        if trial is not None and self.trials[trial.number].state == TrialState.RUNNING:
+            self.study.tell(trial, state=TrialState.FAIL)
+
+    def _let_go(self, worker: int) -> None:
+        self.held.pop(worker, None)
+        self.sure.discard(worker)
+
+    def run(self, deaths: int) -> None:
+        workers = [0, 1, 2]
+        for _ in range(3000):
+            worker = self.random.choice(workers)
+            if deaths and self.random.random() < 0.15:
+                self.die(worker)
+                deaths -= 1
+            else:
+                self.step(worker)
+            board = slots.slots_of(self.trials)
+            if len(board) >= TOTAL and all(slot.result is not None for slot in board) and not self.held:
+                return
+        raise AssertionError("the sweep does not end")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_trial_ends_once_whoever_dies_when(seed: int) -> None:
+    model = Model(seed)
+    model.run(deaths=seed % 5)
+    board = slots.slots_of(model.trials)
+    results = [slot.result for slot in board]
+    assert len(board) == TOTAL
+    assert all(trial is not None and trial.state == TrialState.COMPLETE for trial in results)
+    complete = [trial for trial in model.trials if trial.state == TrialState.COMPLETE]
+    assert sorted(t.number for t in complete) == sorted(t.number for t in results)  # none beside those that count
+    points = Counter(tuple(sorted(trial.params.items())) for trial in results)
+    assert points == Counter(tuple(sorted(point.items())) for point in search.grid_points(GRID))
+
+
+def test_the_schedules_meet_what_they_are_for() -> None:
+    """Among them are trials taken over, taken over twice by mistake, and begun beyond the last."""
+    seen: Counter[str] = Counter()
+    for seed in range(25):
+        model = Model(seed)
+        model.run(deaths=seed % 5)
+        surplus = [t for t in model.trials if t.user_attrs.get(slots.REASON) == slots.SURPLUS]
+        seen["taken over"] += any(len(slot.trials) > 1 for slot in slots.slots_of(model.trials))
+        seen["beyond the last"] += any(slots.SLOT not in t.user_attrs for t in surplus)
+        seen["taken over by two"] += any(slots.SLOT in t.user_attrs for t in surplus)
+    assert min(seen[case] for case in ("taken over", "beyond the last", "taken over by two")) >= 1, seen
+
+
+def test_a_trial_that_kills_its_worker_every_time_is_given_up() -> None:
+    quieten()
+    study = optuna.create_study(sampler=search.sampler(GRID))
+    study.ask(SPACE)
+    for attempt in range(slots.MAX_TAKEN_OVER + 1):
+        study.tell(study.trials[-1].number, state=TrialState.FAIL)
+        (slot,) = slots.slots_of(study.trials)
+        assert slot.lost == (attempt < slots.MAX_TAKEN_OVER)
+        if slot.lost:
+            study.add_trial(_again(slot))
+            assert study.ask(SPACE).params == study.trials[0].params
+    assert slot.result is not None and slot.result.state == TrialState.FAIL
+
+
+def test_what_was_known_of_a_trial_goes_with_it() -> None:
+    quieten()
+    study = optuna.create_study(sampler=search.sampler(GRID))
+    trial = study.ask(SPACE)
+    trial.set_user_attr(WORKER, "one")
+    trial.report(1.5, 0)
+    study.tell(trial, state=TrialState.FAIL)
+    (slot,) = slots.slots_of(study.trials)
+    study.add_trial(_again(slot))
+    again = study.ask(SPACE)
+    frozen = study.trials[again.number]
+    assert again.params == trial.params and frozen.intermediate_values == {0: 1.5}
+    assert slots.number_of(frozen) == 0 and WORKER not in frozen.user_attrs
+    assert slots.index_of(study.trials, again.number) == 0 and not slots.is_surplus(study.trials, again.number, 1)
