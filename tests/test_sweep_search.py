@@ -118,7 +118,8 @@ def test_trials_end_early_exactly_where_wandbs_own_engine_ends_them(goal: str) -
         study = optuna.create_study(direction=goal, pruner=search.BandPruner(Hyperband(bands, float(eta))))
         theirs = []
         for number in range(dice.randint(1, 9)):
-            history = [dice.choice([dice.gauss(0, 1), float(dice.randint(-2, 2))]) for _ in range(dice.randint(0, 32))]
+            level = dice.randint(-2, 2)
+            history = [float(level + dice.choice([0, 0, dice.gauss(0, 1)])) for _ in range(dice.randint(0, 32))]
             done = dice.random() < 0.4 and bool(history)
             study.add_trial(
                 optuna.create_trial(
