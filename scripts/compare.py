@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import sys
 from pathlib import Path
@@ -31,11 +32,11 @@ MANY_PAIRS = 40  # of groups, in the text; all are in pairs.csv
 def main(argv: list[str]) -> int:
     options = _options(argv)
     thresholds = dict(options.threshold) if options.threshold else DEFAULT_THRESHOLDS
-    wanted = options.metric or DEFAULT_METRICS
+    asked = [*(options.metric or ()), *(metric for metric, _ in options.threshold or ())]
+    wanted = [*(options.metric or DEFAULT_METRICS), *asked]
     try:
         runs, left_out = gather(options.groups, options.run_dir, wanted, options.sources, options.wandb_proxy)
-        if options.metric:  # of the default ones, a task or a young run may lack some
-            require_metrics(options.metric, runs)
+        require_metrics(asked, runs)  # of the default ones, a task or a young run may lack some
         comparison = compare(
             runs, wanted, left_out=left_out, axes=(options.axis,) if options.out else (), band=options.band,
             smooth=options.smooth, at=options.at, thresholds=thresholds,
@@ -113,6 +114,8 @@ def _options(argv: list[str]) -> argparse.Namespace:
         if importlib.util.find_spec("matplotlib") is None:
             parser.error("--out: matplotlib is not installed: pip install -r requirements-plots.txt")
         try:
+            if options.out.exists() and not options.out.is_dir():
+                raise ValueError(f"{options.out} is a file; name a directory")
             require_writable(options.out / "x" if options.out.is_dir() else options.out)
         except ValueError as error:
             parser.error(f"--out: {error}")
@@ -120,11 +123,14 @@ def _options(argv: list[str]) -> argparse.Namespace:
 
 
 def _threshold(text: str) -> tuple[str, float]:
-    metric, _, value = text.rpartition("=")
+    metric, _, word = text.rpartition("=")
     try:
-        return (metric, float(value)) if metric else 1 / 0
-    except (ValueError, ZeroDivisionError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not METRIC=VALUE, as eval/success_rate=0.8") from None
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not metric or not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not METRIC=VALUE, as eval/success_rate=0.8")
+    return metric, value
 
 
 if __name__ == "__main__":

@@ -42,8 +42,7 @@ def main(argv: list[str]) -> int:
     wanted = options.metrics or DEFAULT_METRICS
     try:
         runs, left_out = gather(options.paths, Path("runs"), wanted)
-        if options.metrics:  # of the default ones, a young run may lack some
-            require_metrics(options.metrics, runs)
+        require_metrics(options.metrics or (), runs)  # of the default ones, a young run may lack some
         draw_curves(compare(runs, wanted, left_out=left_out), "step", options.out)
     except ImportError:
         print("matplotlib is not installed: pip install -r requirements-plots.txt", file=sys.stderr)
