@@ -97,7 +97,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--title", default="", help="default: the names of the groups")
     parser.add_argument("--band", choices=BANDS, default="bootstrap", help="of the curves (default: bootstrap, 95 %%)")
     parser.add_argument("--smooth", type=whole(0), default=0, metavar="STEPS",
-                        help="curves as mean of the last STEPS environment steps (default: 0, as recorded)")  # fmt: skip
+                        help="curves as mean of the last STEPS environment steps (default: 0)")  # fmt: skip
     for name, what in (("entity", "account or team that has the runs"), ("project", "project that has the runs"),
                        ("proxy", "proxy for W&B alone")):  # fmt: skip
         parser.add_argument(f"--wandb_{name}", help=f"W&B: {what} (default: as the runs say)")

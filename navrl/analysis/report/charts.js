@@ -43,7 +43,8 @@ function makeCharts(report, selection) {
     drawAll();
     eachPlot(plot => Plotly.relayout(plot, { width: 330, height: 220 }));
   });
-  window.addEventListener("afterprint", () => eachPlot(plot => Plotly.relayout(plot, { autosize: true, width: null, height: null })));
+  const asBefore = { autosize: true, width: null, height: null };
+  window.addEventListener("afterprint", () => eachPlot(plot => Plotly.relayout(plot, asBefore)));
 }
 
 function eachPlot(use) {
@@ -60,27 +61,32 @@ function makeChart(figure, report, selection) {
       if (!curve) return;
       runsOf(report, place).forEach((run, row) => {
         if (!selection.shows(run)) return;
-        traces.push(line(curve.x, curve.runs[row], group, { width: 1, opacity: 0.4, dash: "solid", name: runName(report, run) }));
+        const name = runName(report, run);
+        traces.push(line(curve.x, curve.runs[row], group, { width: 1, opacity: 0.4, dash: "solid", name }));
         drawn.push(curve.runs[row]);
       });
       const inside = curve.x.map((_, i) => i).filter(i => curve.low[i] !== null);
       const back = [...inside].reverse();
       traces.push({
-        x: [...inside, ...back].map(i => curve.x[i]), y: [...inside.map(i => curve.high[i]), ...back.map(i => curve.low[i])],
-        fill: "toself", fillcolor: group.colour + "2e", line: { width: 0 }, mode: "lines", hoverinfo: "skip", type: "scatter",
+        x: [...inside, ...back].map(i => curve.x[i]),
+        y: [...inside.map(i => curve.high[i]), ...back.map(i => curve.low[i])],
+        fill: "toself", fillcolor: group.colour + "2e", line: { width: 0 }, mode: "lines", type: "scatter",
+        hoverinfo: "skip",
       });
       traces.push(line(curve.x, curve.mean, group, { width: 2.5, opacity: 1, name: `${group.short}, mean` }));
       drawn.push(curve.mean);
       const last = curve.mean.findLastIndex(value => value !== null);
-      if (last >= 0) ends.push({ group, x: curve.x[last], value: curve.mean[last], low: curve.low[last], high: curve.high[last] });
+      if (last >= 0) ends.push({ group, value: curve.mean[last], low: curve.low[last], high: curve.high[last] });
     });
     const range = usualRange(drawn);
     const layout = baseLayout(report.axes[selection.axis], selection.range);
     if (range) layout.yaxis.range = range;
     layout.annotations = endLabels(ends, range, plot.clientHeight - layout.margin.t - layout.margin.b);
-    const said = ends.map(end => `${end.group.short} ends at ${say(end.value)}${end.low === null ? "" : ` (${say(end.low)} to ${say(end.high)})`}`);
+    const said = ends.map(({ group, value, low, high }) =>
+      `${group.short} ends at ${say(value)}` + (low === null ? "" : ` (${say(low)} to ${say(high)})`));
     figure.querySelector(".ends").textContent = said.join(" · ");
-    render(plot, traces, layout, `Curves of ${metric.title} over ${report.axes[selection.axis]}. ${said.join("; ")}`);
+    const words = `Curves of ${metric.title} over ${report.axes[selection.axis]}. ${said.join("; ")}`;
+    render(plot, traces, layout, words);
   };
 }
 
@@ -92,13 +98,15 @@ function makeProfile(figure, report, selection) {
     const profiles = report.profiles[choice.value], traces = [];
     shownGroups(report, selection).forEach(([group, place]) => {
       const profile = profiles[place];
-      if (profile) traces.push(line(profile.x, profile.share, group, { width: 2.5, opacity: 1, name: group.short, shape: "hv" }));
+      if (!profile) return;
+      traces.push(line(profile.x, profile.share, group, { width: 2.5, opacity: 1, name: group.short, shape: "hv" }));
     });
-    const layout = baseLayout(escaped(report.metrics[choice.value].title), [null, null]);
+    const title = report.metrics[choice.value].title;
+    const layout = baseLayout(escaped(title), [null, null]);
     Object.assign(layout, { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" } });
     Object.assign(layout.margin, { t: 30, r: 10 });
     layout.yaxis.range = [-0.03, 1.03];
-    render(plot, traces, layout, `Performance profiles of ${report.metrics[choice.value].title}: ${traces.map(trace => trace.name).join(", ")}`);
+    render(plot, traces, layout, `Performance profiles of ${title}: ${traces.map(trace => trace.name).join(", ")}`);
   };
   choice.addEventListener("change", draw);
   return draw;
@@ -131,19 +139,24 @@ function makeDistribution(figure, report, selection) {
       const shown = found.filter(item => item.value !== null && selection.shows(item.run));
       const all = found.filter(item => item.value !== null);
       traces.push({
-        x: shown.map(item => item.value), y: shown.map(() => height), text: shown.map(item => escaped(runName(report, item.run))),
-        mode: "markers", type: "scatter", marker: { color: group.colour, size: 11, opacity: 0.75, line: { color: "#fff", width: 1 } },
+        x: shown.map(item => item.value), y: shown.map(() => height), mode: "markers", type: "scatter",
+        text: shown.map(item => escaped(runName(report, item.run))),
+        marker: { color: group.colour, size: 11, opacity: 0.75, line: { color: "#fff", width: 1 } },
         hovertemplate: "%{text}<br>%{x:.4g}<extra></extra>",
       });
       if (!all.length) return;
       const mean = all.reduce((sum, item) => sum + item.value, 0) / all.length;
       traces.push({ x: [mean, mean], y: [height - 0.3, height + 0.3], mode: "lines", type: "scatter", hoverinfo: "skip",
                     line: { color: group.colour, width: 3 } });
-      said.push(`${group.short}: mean ${say(mean)}, ${say(Math.min(...all.map(i => i.value)))} to ${say(Math.max(...all.map(i => i.value)))}, ${all.length} of ${runs.length} seeds`);
+      const values = all.map(item => item.value);
+      said.push(`${group.short}: mean ${say(mean)}, ${say(Math.min(...values))} to ${say(Math.max(...values))}, `
+                + `${all.length} of ${runs.length} seeds`);
     });
     const layout = baseLayout(choice.value ? escaped(report.metrics[choice.value].title) : "", [null, null]);
-    layout.yaxis = { tickvals: rows.map((_, i) => i), ticktext: rows.map(([group]) => escaped(shortened(group.short))), range: [-0.6, rows.length - 0.4],
-                     zeroline: false, automargin: true, fixedrange: true };
+    layout.yaxis = {
+      tickvals: rows.map((_, i) => i), ticktext: rows.map(([group]) => escaped(shortened(group.short))),
+      range: [rows.length - 0.4, -0.6], zeroline: false, automargin: true, fixedrange: true,
+    };
     layout.margin.r = 15;
     figure.querySelector(".ends").textContent = said.join(" · ");
     render(plot, traces, layout, `Seeds at step ${output.textContent}. ${said.join("; ")}`);
@@ -153,10 +166,11 @@ function makeDistribution(figure, report, selection) {
   return draw;
 }
 
+/* Of the last point up to `at`; null where the run has none, or has not come so far though others have. */
 function valueAt(x, values, at) {
   const found = x.findLastIndex((position, i) => position <= at && values[i] !== null);
-  const last = values.findLastIndex(value => value !== null);
-  return found < 0 || x[last] < at && found === last && last < x.length - 1 ? null : values[found]; // null: not so far yet
+  const ended = found === values.findLastIndex(value => value !== null) && found < x.length - 1 && x[found] < at;
+  return found < 0 || ended ? null : values[found];
 }
 
 function line(x, y, group, { width, opacity, name, dash = group.dash, shape = "linear" }) {
@@ -171,8 +185,10 @@ function baseLayout(xTitle, [from, to]) {
   return {
     margin: { l: 48, r: 78, t: 8, b: 38 }, showlegend: false, hovermode: "closest", dragmode: "zoom",
     font: { family: "system-ui, sans-serif", size: 12, color: "#1b1b1b" }, paper_bgcolor: "#fff", plot_bgcolor: "#fff",
-    xaxis: { title: { text: xTitle, standoff: 6 }, gridcolor: "#e6e6e6", zeroline: false, nticks: 6, range: from === null && to === null ? undefined : [from, to],
-             fixedrange: NARROW.matches },
+    xaxis: {
+      title: { text: xTitle, standoff: 6 }, gridcolor: "#e6e6e6", zeroline: false, nticks: 6,
+      range: from === null && to === null ? undefined : [from, to], fixedrange: NARROW.matches,
+    },
     yaxis: { gridcolor: "#e6e6e6", zeroline: false, nticks: 6, fixedrange: NARROW.matches, automargin: true },
     transition: { duration: 0 },
   };
@@ -181,12 +197,13 @@ function baseLayout(xTitle, [from, to]) {
 /* From the lowest to the highest value; where the first tenth of training would squeeze the rest, without it. */
 function usualRange(lines) {
   const bounds = from => {
-    const values = lines.flatMap(values => values.slice(Math.floor(values.length * from)).filter(value => value !== null));
+    const values = lines.flatMap(line => line.slice(Math.floor(line.length * from)).filter(value => value !== null));
     return values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : null;
   };
   const all = bounds(0), later = bounds(0.1);
   if (!all) return null;
-  const [low, high] = later && all[1] - all[0] > 3 * (later[1] - later[0]) && later[1] > later[0] ? later : all;
+  const squeezed = later && later[1] > later[0] && all[1] - all[0] > 3 * (later[1] - later[0]);
+  const [low, high] = squeezed ? later : all;
   const margin = 0.06 * (high - low) || Math.abs(high) * 0.05 || 1;
   return [low - margin, high + margin];
 }
@@ -212,7 +229,7 @@ function render(plot, traces, layout, words) {
   // Nothing of plotly.js's that would leave the page: no logo, no sending of data to its maker.
   const config = { responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
                    displayModeBar: NARROW.matches ? false : "hover",
-                   modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]] };
+                   modeBarButtons: [["toImage", "resetScale2d"]] }; // few: each is a stop of the Tab key in each chart
   Plotly.react(plot, traces, layout, config);
   plot.setAttribute("role", "group");
   plot.setAttribute("aria-label", words);

@@ -39,7 +39,8 @@ def document(comparison: Comparison, beside: Path, *, made: str, name: str = "")
     beside: the directory that the report will lie in; links to checkpoints start there. made: when it was made, as it
     is to be read. name: its title (default: the groups' labels).
 
-    title, made, scale (of rewards, "" where not known), about (how the figures are made), summary, warnings, alerts, left_out, notes: what is said in words.
+    title, made, scale (of rewards, "" where not known), about (how the figures are made), summary, warnings, alerts,
+    left_out, notes: what is said in words.
     groups, runs, outcomes, speed, config, metadata: tables. drawing: what the page's scripts draw (see ``_drawing``).
     """
     shorts = words.short_labels([group.label for group in comparison.groups])
@@ -82,7 +83,7 @@ def _about(comparison: Comparison) -> list[str]:
     }
     said = [finals[source] for source in ("summary", "row") if source in sources]
     if len(said) == 2:
-        said = ["Final values are those of the last parameters in the final evaluation, and where a run has none, of its "
+        said = ["Final values are those of the last parameters in the final evaluation; where a run has none, of its "
                 "last evaluation during training (marked *)"]  # fmt: skip
     smooth = f", smoothed over {words.number(comparison.smooth)}" if comparison.smooth else ", not smoothed"
     return [
@@ -264,9 +265,10 @@ def _drawing(comparison: Comparison, shorts: Sequence[str], drawn: list[dict[str
 
     groups: name, short, colour, dash. runs: name, seed, group (a place in ``groups``). axes: name -> label.
     metrics: name -> title, about, better, layer, curves: for each axis, for each group None or
-        x ``[points]``, runs ``[runs of the group][points]``, mean, low, high ``[points]``; None where there is no value.
+        x ``[points]``, runs ``[runs of the group][points]``, mean, low, high ``[points]``; None where no value is.
     profiles: metric -> for each group None or x, share, low, high. episodes: see ``episodes.drawable``.
     """
+    groups = comparison.groups
     axes = [axis for axis in AXIS_NAMES if any(key[2] == axis for key in comparison.curves)]
     lines = sum(len(group.runs) + 4 for group in comparison.groups)
     limit = NUMBERS // max(1, lines * len(axes) * len(comparison.metrics))
@@ -274,7 +276,7 @@ def _drawing(comparison: Comparison, shorts: Sequence[str], drawn: list[dict[str
     cut = any(len(curve.positions) > limit for curve in comparison.curves.values())
     metrics = {}
     for metric in layers.ordered(comparison.metrics):
-        curves = {axis: [_curve(comparison.curves.get((group.label, metric, axis)), limit) for group in comparison.groups]
+        curves = {axis: [_curve(comparison.curves.get((group.label, metric, axis)), limit) for group in groups]
                   for axis in axes}  # fmt: skip
         metrics[metric] = {"title": layers.title(metric), "about": layers.about(metric), "curves": curves,
                            "better": comparison.better.get(metric), "layer": layers.layer_of(metric)}  # fmt: skip

@@ -21,7 +21,7 @@ def directory_of(run: Run) -> Path | None:
 
 
 def checkpoints(run: Run, beside: Path) -> list[dict[str, Any]]:
-    """Checkpoints of a run, oldest first: ``file``, ``step``, ``aliases``, ``sha256`` and ``link`` (each None where unknown).
+    """Checkpoints of a run, oldest first: ``file``, ``step``, ``aliases``, ``sha256``, ``link``; None where not known.
 
     link: relative to the directory ``beside``, quoted for a URL, of a file that exists.
     """

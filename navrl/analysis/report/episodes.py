@@ -47,7 +47,8 @@ def collect(run_dirs: Sequence[Path | None], budget: int = BUDGET) -> tuple[list
         episode = {"run": run, "index": index, **drawable(trajectories)}
         size += len(json.dumps(episode))
         if size > budget:
-            notes.append(f"{len(places) - place} of {len(places)} recorded episodes are left out to keep the page small")
+            left = len(places) - place
+            notes.append(f"{left} of {len(places)} recorded episodes are left out to keep the page small")
             break
         episodes.append(episode)
     return episodes, list(dict.fromkeys(notes))

@@ -70,7 +70,7 @@ LAYERS = (
 
 
 def layer_of(metric: str) -> int | None:
-    """1 to 4; None for what is no curve (an axis, the final evaluation's own names). ``eval/{role}/name`` is ``name``'s."""
+    """1 to 4; None for what is no curve (an axis). ``eval/{role}/name`` is in the layer of ``name``."""
     family, _, rest = metric.partition("/")
     name = rest.rpartition("/")[2]
     if family == "perf":

@@ -22,7 +22,10 @@ def escaped(text: Any) -> str:
 
 
 def draw(comparison: Comparison, report: Path) -> list[tuple[str, str]]:
-    """Write figures of the usual metrics beside ``report`` -> (caption, file name) of each. ImportError: no matplotlib."""
+    """Write figures of the usual metrics beside ``report`` -> (caption, file name) of each.
+
+    ImportError without matplotlib.
+    """
     some = [metric for metric in DEFAULT_METRICS if metric in comparison.metrics] or comparison.metrics[:MOST]
     comparison = replace(comparison, metrics=tuple(some))
     drawings = {
@@ -49,14 +52,15 @@ def markdown(document: dict[str, Any], pictures: Sequence[tuple[str, str]] = ())
     parts = [
         f"# {escaped(document['title'])}",
         escaped(f"NAVRL report, {document['made']}{scale}"),
-        _list(f"{group['name']}: {group['seeds']} seeds, {group['steps']} steps, {group['seconds']} a run" for group in groups),
+        _list(map(_group, groups)),
         "## Summary",
         _list(sentence["text"] for sentence in document["summary"]),
     ]  # fmt: skip
     if document["warnings"]:
         parts += ["### Before you believe it", _list(document["warnings"])]
     if document["alerts"]:
-        parts += ["### What the watch over training said", _list(f"{a['run']}: {a['text']}" for a in document["alerts"])]
+        said = (f"{alert['run']}: {alert['text']}" for alert in document["alerts"])
+        parts += ["### What the watch over training said", _list(said)]
     parts += ["## Outcome", _outcome(document["outcomes"], shorts)]
     parts += [f"![{escaped(caption)}]({quote(name)})" for caption, name in pictures]
     parts += ["## Configuration", _settings(document["config"], shorts), "## What the runs were made of",
@@ -84,7 +88,8 @@ def _outcome(rows: Sequence[dict[str, Any]], shorts: Sequence[str]) -> str:
 def _settings(rows: Sequence[dict[str, Any]], shorts: Sequence[str]) -> str:
     """What differs comes first, in bold."""
     ordered = sorted(rows, key=lambda row: not row["differs"])
-    return _table(["key", *shorts], [[row["key"], *row["values"]] for row in ordered], [row["differs"] for row in ordered])
+    cells = [[row["key"], *row["values"]] for row in ordered]
+    return _table(["key", *shorts], cells, [row["differs"] for row in ordered])
 
 
 def _checkpoints(runs: Sequence[dict[str, Any]]) -> str:
@@ -99,6 +104,11 @@ def _checkpoints(runs: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines) if len(lines) > 2 else "None is recorded."
 
 
+def _group(group: dict[str, Any]) -> str:
+    plural = "" if group["seeds"] == 1 else "s"
+    return f"{group['name']}: {group['seeds']} seed{plural}, {group['steps']} steps, {group['seconds']} a run"
+
+
 def _estimate(estimate: dict[str, str]) -> str:
     return estimate["value"] + (f" ({estimate['interval']})" if estimate["interval"] else "")
 
@@ -110,6 +120,7 @@ def _list(lines: Iterable[Any]) -> str:
 def _table(header: Sequence[str], rows: Sequence[Sequence[Any]], bold: Sequence[bool] = ()) -> str:
     lines = [f"| {' | '.join(map(escaped, header))} |", "|" + "---|" * len(header)]
     for place, row in enumerate(rows):
-        cells = [f"**{escaped(cell)}**" if place < len(bold) and bold[place] and str(cell) else escaped(cell) for cell in row]
+        mark = "**" if place < len(bold) and bold[place] else ""
+        cells = [f"{mark}{escaped(cell)}{mark}" if str(cell) else "" for cell in row]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -34,8 +34,8 @@ def page(document: dict[str, Any]) -> str:
     size = len(html.encode())
     if size > LIMIT:
         raise ValueError(
-            f"the page would have {size / 1e6:.1f} MB, more than {LIMIT / 1e6:.0f}: compare fewer runs, or fewer metrics "
-            "with --metric"
+            f"the page would have {size / 1e6:.1f} MB, more than {LIMIT / 1e6:.0f}: compare fewer runs, or fewer "
+            "metrics with --metric"
         )
     return html
 

@@ -113,7 +113,8 @@ function makePanel(row, run, episode, reach) {
   });
   // Above the agents, which would hide them.
   const goals = episode.goals[0].map(() => {
-    const ring = svg("circle", world, { r: episode.goal_radius || 3 * unit, class: "goal", "stroke-width": 1.4 * unit });
+    const radius = episode.goal_radius || 3 * unit;
+    const ring = svg("circle", world, { r: radius, class: "goal", "stroke-width": 1.4 * unit });
     return { ring, dot: svg("circle", world, { r: 1.5 * unit, class: "goal-centre" }) };
   });
   const numbers = episode.radii.map((radius, agent) => {
@@ -175,7 +176,8 @@ function outcome(episode) {
   const contacts = `contact in ${episode.contacts.length} of ${episode.steps} steps`;
   if (!episode.has_success) return contacts;
   if (episode.success === null) return `no success, ${contacts}`;
-  return `first success at step ${episode.success}, ${episode.success_at_end ? "held" : "not held"} at the end, ${contacts}`;
+  const end = episode.success_at_end ? "held" : "not held";
+  return `first success at step ${episode.success}, ${end} at the end, ${contacts}`;
 }
 
 function between(a, b, part) {

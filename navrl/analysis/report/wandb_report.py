@@ -25,7 +25,12 @@ LONGEST_TITLE = 128  # of a W&B Report
 
 
 def publish(
-    document: dict[str, Any], comparison: Comparison, *, entity: str | None, project: str | None, proxy: str | None = None
+    document: dict[str, Any],
+    comparison: Comparison,
+    *,
+    entity: str | None,
+    project: str | None,
+    proxy: str | None = None,
 ) -> tuple[str, list[str]]:
     """Make a new W&B Report of ``data.document`` -> (its address, notes).
 
@@ -99,9 +104,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         import wandb_workspaces.expr as expr
         import wandb_workspaces.reports.v2 as wr
     except ImportError:
-        raise ClientError(
-            "wandb-workspaces is not installed: pip install -r requirements-wandb-report.txt"
-        ) from None
+        raise ClientError("wandb-workspaces is not installed: pip install -r requirements-wandb-report.txt") from None
     entity, project = request["entity"] or api.default_entity, request["project"]
     try:
         there = {run.id for run in api.runs(f"{entity}/{project}")}
@@ -111,19 +114,21 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     for group in request["groups"]:
         missing = [name for identity, name in group["ids"].items() if identity not in there]
         if missing:
-            notes.append(f"{group['label']}: W&B does not have {', '.join(missing)}; publish with scripts/sync.py --to wandb")
+            names = ", ".join(missing)
+            notes.append(f"{group['label']}: W&B does not have {names}; publish with scripts/sync.py --to wandb")
     if not any(identity in there for group in request["groups"] for identity in group["ids"]):
         raise ClientError(f"{entity}/{project} has none of these runs; publish them with scripts/sync.py --to wandb")
 
-    def runsets() -> list[Any]:
-        return [wr.Runset(entity=entity, project=project, name=group["label"], groupby=["group"],
-                          filters=[expr.Metric("ID").isin(list(group["ids"]))]) for group in request["groups"]]  # fmt: skip
+    def runset(group: Mapping[str, Any]) -> Any:
+        only = [expr.Metric("ID").isin(list(group["ids"]))]
+        return wr.Runset(entity=entity, project=project, name=group["label"], groupby=["group"], filters=only)
 
     blocks: list[Any] = [wr.TableOfContents(), wr.MarkdownBlock(request["text"])]
     for layer in request["layers"]:
         if layer["panels"]:
             panels = [wr.LinePlot(title=title, x="step", y=[metric]) for metric, title in layer["panels"].items()]
-            blocks += [wr.H2(layer["title"]), wr.P(layer["question"]), wr.PanelGrid(runsets=runsets(), panels=panels)]
+            grid = wr.PanelGrid(runsets=[runset(group) for group in request["groups"]], panels=panels)
+            blocks += [wr.H2(layer["title"]), wr.P(layer["question"]), grid]
     report = wr.Report(entity=entity, project=project, title=request["title"], description=request["made"],
                        width="fluid", blocks=blocks)  # fmt: skip
     report.save()

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from navrl.analysis.comparison import COLLISIONS, REWARD, Comparison, Pair
 from navrl.analysis.report.layers import title
 from navrl.analysis.statistics import Estimate
@@ -94,7 +92,7 @@ def winner(pair: Pair, better: str | None) -> str | None:
 
 
 def summary(comparison: Comparison) -> list[Sentence]:
-    """What a reader takes home: which group is better in what and by how much, then whether the behaviour is sensible."""
+    """What a reader takes home: which group is better in what and by how much, then how the agents behave."""
     names = dict(zip((g.label for g in comparison.groups), short_labels([g.label for g in comparison.groups])))
     sentences = [s for metric in HEADLINES if (s := _between_best_two(comparison, metric, names))]
     sentences += [s for group in comparison.groups if (s := _behaviour(comparison, group.label, names[group.label]))]
@@ -105,7 +103,8 @@ def _between_best_two(comparison: Comparison, metric: str, names: dict[str, str]
     better = comparison.better.get(metric)
     values = {g.label: comparison.outcomes[g.label, metric].iqm.value for g in comparison.groups
               if metric in comparison.metrics}  # fmt: skip
-    ranked = sorted((label for label in values if math.isfinite(values[label])), key=values.get, reverse=better == "higher")
+    known = [label for label in values if math.isfinite(values[label])]
+    ranked = sorted(known, key=values.get, reverse=better == "higher")
     if len(ranked) < 2 or better is None:
         return None
     best, second = ranked[:2]
@@ -116,30 +115,31 @@ def _between_best_two(comparison: Comparison, metric: str, names: dict[str, str]
     of = f" of {len(values)} groups" if len(values) > 2 else ""
     figures = f"{number(values[best])} against {number(values[second])}"
     if not interval(difference):
-        return Sentence("unclear", f"{_upper(title(metric))}: {figures}; with one seed in a group, chance is not known.")
-    detail = (f"difference {number(difference.value)}, 95 % interval {interval(difference)}; a seed of {names[best]} is "
-              f"better than one of {names[second]} with probability {chance.value:.2f}, {odds(chance)}")  # fmt: skip
+        alone = "with one seed in a group nobody knows what is chance"
+        return Sentence("unclear", f"{_upper(title(metric))}: {names[best]} {figures} of {names[second]}; {alone}.")
+    detail = (f"difference {number(difference.value)}, 95 % interval {interval(difference)}; a seed of {names[best]} "
+              f"is better than one of {names[second]} with probability {chance.value:.2f}, {odds(chance)}")  # fmt: skip
     if is_clear(difference):
         return Sentence("better", f"{names[best]} has the {better} {title(metric)}{of}: {figures} ({detail}).")
-    return Sentence("unclear", f"No clear difference in {title(metric)}: {names[best]} {number(values[best])}, "
-                               f"{names[second]} {number(values[second])} ({detail}).")  # fmt: skip
+    both = f"{names[best]} {number(values[best])}, {names[second]} {number(values[second])}"
+    return Sentence("unclear", f"No clear difference in {title(metric)}: {both} ({detail}).")
 
 
 def _behaviour(comparison: Comparison, label: str, name: str) -> Sentence | None:
-    def mean(metric: str) -> float:
+    def middle(metric: str) -> float:
         outcome = comparison.outcomes.get((label, metric))
-        return np.nan if outcome is None else outcome.mean.value
+        return math.nan if outcome is None else outcome.iqm.value
 
     parts = []
-    success = mean(SUCCESS)
+    success = middle(SUCCESS)
     if math.isfinite(success):
         parts.append(f"{share(success)} of episodes succeed")
-        if success > 0 and math.isfinite(mean(CLEAN)):
-            parts[-1] += f", {share(mean(CLEAN) / success)} of these without any contact"
-        if success > 0 and math.isfinite(mean(PATHS)):
-            parts.append(f"where they succeed, ways are {share(mean(PATHS) / success)} efficient (straight over walked)")
-    if math.isfinite(mean(COLLISIONS)):
-        parts.append(f"{number(mean(COLLISIONS))} colliding pair-steps an episode")
+        if success > 0 and math.isfinite(middle(CLEAN)):
+            parts[-1] += f", {share(middle(CLEAN) / success)} of these without any contact"
+        if success > 0 and math.isfinite(middle(PATHS)):
+            parts.append(f"where they do, ways are {share(middle(PATHS) / success)} efficient (straight over walked)")
+    if math.isfinite(middle(COLLISIONS)):
+        parts.append(f"{number(middle(COLLISIONS))} colliding pair-steps an episode")
     return Sentence("fact", f"Behaviour of {name}: {'; '.join(parts)}.") if parts else None
 
 
