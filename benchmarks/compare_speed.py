@@ -2,14 +2,13 @@
 
     python benchmarks/compare_speed.py [--runs 300] [--rows 10000] [--keep DIR]
 
-Makes synthetic groups of five seeds whose rows hold what real ones do (all four layers, an evaluation every tenth), runs
-the comparison in a process of its own, twice: tables alone, and with all files of --out. Memory is the largest sum over
+Makes synthetic groups of five seeds whose rows hold what real ones do (an evaluation every tenth), and runs the
+comparison in a process of its own, twice: tables alone, and with all files of --out. Memory is the largest sum over
 that process and its children of proportional set sizes (/proc/PID/smaps_rollup: shared pages count once).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -32,8 +31,10 @@ from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
 SEEDS = 5
 STEPS = 3200  # environment steps a row
-STABILITY = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "actor_grad_norm", "critic_grad_norm",
-             "explained_variance", "lr", "episode_length", "episode_reward_mean", "episode_reward_max")  # fmt: skip
+STABILITY = (
+    "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "actor_grad_norm", "critic_grad_norm",
+    "explained_variance", "lr", "episode_length", "episode_reward_mean", "episode_reward_max",
+)  # fmt: skip
 COST = ("env_steps_per_second", "tracking_seconds", "rollout_seconds", "update_seconds")
 EVALUATION = (*TASK_METRICS, *BEHAVIOUR_METRICS)
 
@@ -56,7 +57,7 @@ def make_run(job: tuple[Path, int, int]) -> None:
         for row in range(rows):
             values = (row * STEPS, 0.8 * row, row * 128, *often[row].tolist())
             file.write((whole_row % (*values, *seldom[row].tolist()) if row % 10 == 0 else plain % values) + "}\n")
-    config = Config(seed=seed + 1, total_env_steps=rows * STEPS, lr=1e-4 * (group + 1))
+    config = Config(seed=seed + 1, total_env_steps=rows * STEPS, lr=(group + 1) / 10_000)
     (run / "config.yaml").write_text(dump(config), encoding="utf-8")
     final = {"episodes": 500, "env": "mpe2 1.1.1", "mean": dict(zip(EVALUATION, seldom[-1].tolist())),
              "standard_error": dict.fromkeys(EVALUATION, 0.1)}  # fmt: skip
@@ -114,7 +115,10 @@ def main(argv: list[str]) -> int:
         failed = 0
         for title, words in (("tables", []), ("tables, figures and files", ["--out", str(Path(temporary) / "out")])):
             seconds, processor, memory, code = measure([*command, *words])
-            print(f"{title:<28}{seconds:7.1f} s ({processor:.1f} s of processor){memory:8.0f} MB   exit {code}", flush=True)
+            print(
+                f"{title:<28}{seconds:7.1f} s ({processor:.1f} s of processor){memory:8.0f} MB   exit {code}",
+                flush=True,
+            )
             failed += code != 0
     return int(failed > 0)
 

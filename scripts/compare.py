@@ -75,28 +75,39 @@ def write(comparison: Comparison, text: str, axis: str, out: Path) -> None:
 
     out.mkdir(exist_ok=True)
     write_text(out / "comparison.txt", text)
-    contents = {"results": tables.all_results(comparison), "seeds": tables.seeds(comparison), "pairs": tables.pairs(comparison),
-                "configuration": tables.differences("configuration", comparison, comparison.config)}  # fmt: skip
+    contents = {
+        "results": tables.all_results(comparison),
+        "seeds": tables.seeds(comparison),
+        "pairs": tables.pairs(comparison),
+        "configuration": tables.differences("configuration", comparison, comparison.config),
+    }
     for name, table in contents.items():
         write_text(out / f"{name}.csv", tables.as_csv(table))
     write_text(out / "results.tex", tables.as_latex(comparison))
-    drawings = {"curves": lambda path: figures.draw_curves(comparison, axis, path),
-                "behaviour": lambda path: figures.draw_behaviour(comparison, path),
-                "profiles": lambda path: figures.draw_profiles(comparison, path)}  # fmt: skip
-    if comparison.at is not None:
-        drawings["distribution"] = lambda path: figures.draw_distribution(comparison, path)
+    drawings = {
+        "curves": lambda path: figures.draw_curves(comparison, axis, path),
+        "behaviour": lambda path: figures.draw_behaviour(comparison, path),
+        "profiles": lambda path: figures.draw_profiles(comparison, path),
+        "distribution": lambda path: figures.draw_distribution(comparison, path),
+    }
     for name, draw in drawings.items():
+        path = out / f"{name}.png"
+        path.unlink(missing_ok=True)  # of an earlier comparison
+        if name == "distribution" and comparison.at is None:
+            continue
         try:
-            draw(out / f"{name}.png")
+            draw(path)
         except ValueError as error:  # nothing of its kind among these metrics
-            print(f"{name}.png: {error}", file=sys.stderr)
+            print(f"{path.name}: {error}", file=sys.stderr)
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help="a directory, or a group's name under --run_dir")
     add_sources(parser)
-    parser.add_argument("--metric", nargs="+", help="names as in metrics.jsonl (default: reward, success and behaviour)")
+    parser.add_argument(
+        "--metric", nargs="+", help="names as in metrics.jsonl (default: reward, success and behaviour)"
+    )
     parser.add_argument("--out", type=Path, help="directory for tables and figures (default: the text alone)")
     parser.add_argument("--run_dir", type=Path, default=Path(os.environ.get("NAVRL_RUNS") or "runs"),
                         help="root of runs (default: NAVRL_RUNS, else runs)")  # fmt: skip
@@ -104,9 +115,9 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--threshold", type=_threshold, nargs="+", metavar="METRIC=VALUE",
                         help="steps until a metric reaches a value (default: eval/normalized_score=0.9)")  # fmt: skip
     parser.add_argument("--axis", choices=tuple(AXES), default="step", help="x axis of the curves (default: step)")
-    parser.add_argument("--band", choices=BANDS, default="bootstrap", help="of the curves (default: bootstrap, 95 %%)")
+    parser.add_argument("--band", choices=BANDS, default="bootstrap", help="around means (default: bootstrap, 95 %%)")
     parser.add_argument("--smooth", type=whole(0), default=0, metavar="STEPS",
-                        help="curves as mean of the last STEPS environment steps (default: 0, as recorded)")  # fmt: skip
+                        help="curves as mean of the last STEPS environment steps (default: 0, none)")  # fmt: skip
     options = parser.parse_args(argv)
     if not options.groups and not options.sources:
         parser.error("name a GROUP, or a tracker with --from")

@@ -1,4 +1,4 @@
-"""rliable's own numbers on the resamples that navrl/analysis/statistics.py draws, for the tests: tests/data/rliable.json.
+"""rliable's own numbers on the resamples that navrl/analysis/statistics.py draws: tests/data/rliable.json.
 
 rliable 1.2.0 needs arch, which does not import beside pandas 3; so the numbers are kept, and this is what made them:
 
@@ -92,7 +92,11 @@ def main() -> None:
     for name, (first, second) in couples().items():
         same_draws(first, second)
         numbers = estimate([first, second], metrics.probability_of_improvement)
-        found["couples"][name] = {"first": first.tolist(), "second": second.tolist(), "probability_of_improvement": numbers}
+        found["couples"][name] = {
+            "first": first.tolist(),
+            "second": second.tolist(),
+            "probability_of_improvement": numbers,
+        }
     scores, values = cases()["ten seeds"], np.linspace(-8, -6, 21)
     same_draws(scores)
     shares, intervals = library.create_performance_profile({"group": scores}, values, reps=statistics.BAND_RESAMPLES)

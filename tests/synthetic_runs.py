@@ -43,9 +43,18 @@ def add_record(
 
 
 def make_run(
-    group: str, seed: int | None, points: Mapping[int, float], *, metric: str = "m", name: str = "", status: str = "finished",
-    final: float | None = None, root: str = "runs", metadata: Mapping[str, Any] | None = None, **config: Any,
-) -> Run:  # fmt: skip
+    group: str,
+    seed: int | None,
+    points: Mapping[int, float],
+    *,
+    metric: str = "m",
+    name: str = "",
+    status: str = "finished",
+    final: float | None = None,
+    root: str = "runs",
+    metadata: Mapping[str, Any] | None = None,
+    **config: Any,
+) -> Run:
     """A run in memory: metric at steps (values that are not finite count as recorded so), and its final value."""
     steps = np.array(sorted(points), dtype=float)
     values = np.array([points[int(step)] for step in steps], dtype=float)

@@ -72,10 +72,24 @@ def test_two_groups_in_text(script: ModuleType, runs: Path, capsys: pytest.Captu
     assert again[1] == out, "the same records, the same words"
 
 
-def test_files_hold_what_was_compared(script: ModuleType, runs: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_files_hold_what_was_compared(
+    script: ModuleType, runs: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
-    words = ("first", "second", "--run_dir", runs, "--out", out, "--at", 100, "--metric", REWARD, "eval/collision_count")
+    words = (
+        "first",
+        "second",
+        "--run_dir",
+        runs,
+        "--out",
+        out,
+        "--at",
+        100,
+        "--metric",
+        REWARD,
+        "eval/collision_count",
+    )
     code, text, err = said_by(script, capsys, *words)
     assert (code, err) == (0, "")
     assert {path.name for path in out.iterdir()} == {
@@ -117,7 +131,9 @@ def test_latex_is_a_table_whatever_groups_are_called(script: ModuleType, runs: P
     assert all(line.count("&") == 1 for line in bare.splitlines() if line.endswith(r"\\"))
 
 
-def test_records_of_every_kind_give_a_comparison_and_a_list(script: ModuleType, runs: Path, capsys: pytest.CaptureFixture) -> None:
+def test_records_of_every_kind_give_a_comparison_and_a_list(
+    script: ModuleType, runs: Path, capsys: pytest.CaptureFixture
+) -> None:
     group = runs / "NAVRL" / "first"
     for name in ("empty", "foreign", "young", "torn", "damaged", "number", "no_step"):
         (group / name).mkdir()
@@ -154,7 +170,9 @@ def test_records_of_every_kind_give_a_comparison_and_a_list(script: ModuleType, 
     assert "9: -7.476*  10: -7.476*" in out and "no eval/episode_reward of torn" in out
 
 
-def test_a_run_that_goes_on_is_read_whole_up_to_its_last_row(script: ModuleType, runs: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_run_that_goes_on_is_read_whole_up_to_its_last_row(
+    script: ModuleType, runs: Path, capsys: pytest.CaptureFixture
+) -> None:
     metrics = runs / "NAVRL" / "first" / "mappo_seed1" / "metrics.jsonl"
     with open(metrics, "a") as file:
         file.write(json.dumps({"step": 500, REWARD: 9.0})[:-5])
@@ -165,7 +183,11 @@ def test_a_run_that_goes_on_is_read_whole_up_to_its_last_row(script: ModuleType,
 BAD = {
     ("nowhere",): r"nowhere: neither a directory nor a group under {runs}",
     ("secnd",): r"secnd: neither a directory nor a group under {runs}; nearest: second",
-    ("first", "--metric", "eval/episode_rewrd"): r"no run has a metric eval/episode_rewrd; nearest: eval/episode_reward",
+    (
+        "first",
+        "--metric",
+        "eval/episode_rewrd",
+    ): r"no run has a metric eval/episode_rewrd; nearest: eval/episode_reward",
     ("first", "--threshold", "eval/nothing=1"): r"no run has a metric eval/nothing",
     ("first", "--threshold", "eval/episode_reward"): r"is not METRIC=VALUE",
     ("first", "--threshold", "eval/episode_reward=nan"): r"is not METRIC=VALUE",
@@ -182,7 +204,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("words", BAD, ids=" ".join)
-def test_bad_words_are_one_line(words: tuple[str, ...], script: ModuleType, runs: Path, capsys: pytest.CaptureFixture) -> None:
+def test_bad_words_are_one_line(
+    words: tuple[str, ...], script: ModuleType, runs: Path, capsys: pytest.CaptureFixture
+) -> None:
     (runs / "empty").mkdir()
     (runs / "file").write_text("mine")
     before = sorted(runs.rglob("*"))
@@ -209,7 +233,9 @@ def test_the_program_itself(runs: Path) -> None:
     assert light.stdout.strip() == "", "tables need none of them"
 
 
-def test_every_axis_and_band_is_drawn(script: ModuleType, runs: Path, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_every_axis_and_band_is_drawn(
+    script: ModuleType, runs: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
     for axis, band in (("episodes", "std"), ("time", "range")):

@@ -96,7 +96,11 @@ def test_thresholds_and_values_at_a_step() -> None:
 
 
 def test_pairs_know_which_direction_is_better() -> None:
-    for metric, first_is_better in (("eval/episode_reward", 1.0), ("eval/collision_count", 0.0), ("eval/average_speed", 1.0)):
+    for metric, first_is_better in (
+        ("eval/episode_reward", 1.0),
+        ("eval/collision_count", 0.0),
+        ("eval/average_speed", 1.0),
+    ):
         runs = [make_run(label, seed, {0: value + seed / 100}, metric=metric)
                 for label, value in (("high", 2.0), ("low", 1.0)) for seed in range(5)]  # fmt: skip
         (pair,) = compare(runs, [metric]).pairs
@@ -132,7 +136,9 @@ def test_metrics_that_no_run_has_are_dropped_and_nothing_is_refused() -> None:
 
 
 def test_curves_along_every_axis_that_was_asked_for() -> None:
-    found = compare([make_run("g", 1, {0: 1.0, 100: 2.0})], ["m"], axes=("step", "episodes", "time"), band="std", smooth=5)
+    found = compare(
+        [make_run("g", 1, {0: 1.0, 100: 2.0})], ["m"], axes=("step", "episodes", "time"), band="std", smooth=5
+    )
     assert {axis: curve.positions.tolist() for (_, _, axis), curve in found.curves.items()} == {
         "step": [0, 100], "episodes": [0, 4], "time": [0, 1]}  # fmt: skip
     assert (found.band, found.smooth) == ("std", 5)
@@ -154,7 +160,9 @@ def test_the_order_of_runs_changes_nothing(found: list[list[dict[int, float]]], 
 @given(GROUPS)
 def test_what_holds_for_any_runs(found: list[list[dict[int, float]]]) -> None:
     comparison = compare(runs_of(found), ["m"], at=100)
-    assert plain(comparison.outcomes) == plain(compare(runs_of(found), ["m"], at=100).outcomes), "the same figures again"
+    assert plain(comparison.outcomes) == plain(compare(runs_of(found), ["m"], at=100).outcomes), (
+        "the same figures again"
+    )
     for group, members in zip(comparison.groups, found):
         if not comparison.metrics:
             assert not any(np.isfinite(list(points.values())).any() for points in members)
@@ -205,7 +213,10 @@ def test_one_seed_has_figures_and_no_intervals() -> None:
     found = compare([make_run("a", 1, {0: 1.0, 10: 2.0}), make_run("b", 1, {0: 1.0, 10: 3.0})], ["m"])
     for estimate in (found.outcomes["a", "m"].iqm, found.pairs[0].improvement, found.pairs[0].difference):
         assert math.isfinite(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
-    assert np.isnan(found.curves["a", "m", "step"].low).all() and found.curves["a", "m", "step"].mean.tolist() == [1.0, 2.0]
+    assert np.isnan(found.curves["a", "m", "step"].low).all() and found.curves["a", "m", "step"].mean.tolist() == [
+        1.0,
+        2.0,
+    ]
     assert np.isnan(found.profiles["a", "m"].low).all()
 
 

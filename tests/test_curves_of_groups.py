@@ -35,7 +35,9 @@ def aligned(*runs: Run, axis: str = "step", **options) -> Curve:  # noqa: ANN003
 
 
 def test_the_mean_is_over_the_steps_that_every_run_spans() -> None:
-    curve = aligned(make_run("g", 1, {0: 1.0, 10: 2.0, 20: 3.0, 30: 9.0}), make_run("g", 2, {10: 3.0, 30: 1.0, 40: 0.0}))
+    curve = aligned(
+        make_run("g", 1, {0: 1.0, 10: 2.0, 20: 3.0, 30: 9.0}), make_run("g", 2, {10: 3.0, 30: 1.0, 40: 0.0})
+    )
     assert curve.positions.tolist() == [0, 10, 20, 30, 40]
     np.testing.assert_array_equal(curve.runs, [[1, 2, 3, 9, np.nan], [np.nan, 3, 2, 1, 0]])
     np.testing.assert_array_equal(curve.mean, [np.nan, 2.5, 2.5, 5.0, np.nan])

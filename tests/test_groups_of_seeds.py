@@ -113,7 +113,10 @@ ONE = {"git_commit": "a" * 40, "return_scale": "A", "versions": {"torch": "2.0",
     ("change", "said"),
     [
         ({"git_commit": "b" * 40}, "runs come from 2 commits: aaaaaaaaaa, bbbbbbbbbb"),
-        ({"segments": [{"git_commit": "a" * 40}, {"git_commit": "c" * 40}]}, "runs come from 2 commits: aaaaaaaaaa, cccccccccc"),
+        (
+            {"segments": [{"git_commit": "a" * 40}, {"git_commit": "c" * 40}]},
+            "runs come from 2 commits: aaaaaaaaaa, cccccccccc",
+        ),
         ({"versions": {"torch": "2.1", "wandb": "1"}}, "versions of torch differ: 2.0, 2.1"),
         ({"env": {"package": "mpe2", "package_version": "1.2"}}, "versions of mpe2 differ: 1.1.1, 1.2"),
         ({"return_scale": "B"}, "return scales differ, rewards are not comparable: A, B"),
@@ -123,7 +126,11 @@ ONE = {"git_commit": "a" * 40, "return_scale": "A", "versions": {"torch": "2.0",
     ],
 )
 def test_what_runs_were_made_of(change: Mapping, said: str | None) -> None:
-    runs = [*seeds_of(5, metadata=ONE), *seeds_of(4, "h", metadata=ONE), make_run("h", 5, POINTS, metadata=ONE | change)]
+    runs = [
+        *seeds_of(5, metadata=ONE),
+        *seeds_of(4, "h", metadata=ONE),
+        make_run("h", 5, POINTS, metadata=ONE | change),
+    ]
     assert warnings(*runs) == ([said] if said else [])
 
 
@@ -166,14 +173,19 @@ def test_reward_that_is_bought_with_collisions() -> None:
     for label, reward, collisions in (("careful", -8.0, 0.5), ("reckless", -7.0, 3.0)):
         for seed in range(1, 6):
             run = make_run(label, seed, POINTS, metric="eval/episode_reward")
-            run.summary["final"] = {"mean": {"episode_reward": reward + seed / 100, "collision_count": collisions + seed / 100}}
+            run.summary["final"] = {
+                "mean": {"episode_reward": reward + seed / 100, "collision_count": collisions + seed / 100}
+            }
             runs.append(run)
     said = compare(runs, ["eval/episode_reward", "eval/collision_count"]).warnings
     assert "reckless has more reward than careful, and more collisions" in said
 
 
 def test_long_lists_are_cut() -> None:
-    assert caveats.listed(map(str, range(4))) == "0, 1, 2, 3" and caveats.listed(map(str, range(6))) == "0, 1, 2, 3 and 2 more"
+    assert (
+        caveats.listed(map(str, range(4))) == "0, 1, 2, 3"
+        and caveats.listed(map(str, range(6))) == "0, 1, 2, 3 and 2 more"
+    )
 
 
 def test_steps_and_seconds_of_a_group() -> None:

@@ -54,7 +54,9 @@ def test_what_holds_for_any_scores(scores: np.ndarray, random) -> None:  # noqa:
             assert scores.min() - 1e-9 <= found.value <= scores.max() + 1e-9
             moved = statistics.estimate(aggregate, scores * 2 + 3)
             np.testing.assert_allclose(
-                [moved.value, moved.low, moved.high], [found.value * 2 + 3, found.low * 2 + 3, found.high * 2 + 3], atol=1e-8
+                [moved.value, moved.low, moved.high],
+                [found.value * 2 + 3, found.low * 2 + 3, found.high * 2 + 3],
+                atol=1e-8,
             )
 
 
@@ -110,7 +112,9 @@ def test_the_area_is_that_of_trapezoids_over_its_width() -> None:
     assert statistics.area(positions, values, 0, 30) == pytest.approx((10 * 1 + 20 * 3) / 30)
     assert statistics.area(positions, values, 5, 20) == pytest.approx((5 * 1.5 + 10 * 2.5) / 15), "ends interpolated"
     assert statistics.area(positions, values, 10, 10) == 2.0, "one point: its height"
-    assert np.isnan(statistics.area(positions, values, 0, 31)) and np.isnan(statistics.area(positions[1:], values[1:], 0, 30))
+    assert np.isnan(statistics.area(positions, values, 0, 31)) and np.isnan(
+        statistics.area(positions[1:], values[1:], 0, 30)
+    )
     assert np.isnan(statistics.area(np.empty(0), np.empty(0), 0, 1))
 
 

@@ -34,7 +34,9 @@ def of_finals(label: str, metric: str, runs: Sequence[Run], sources: Sequence[st
         lines.append(f"{label}: no {metric} of {listed(missing)}")
     if "summary" in sources and "row" in sources:
         rows = [name_of(run) for run, source in zip(runs, sources) if source == "row"]
-        lines.append(f"{label}: final {metric} of {listed(rows)} is that of the last row, of the others the final evaluation's")
+        lines.append(
+            f"{label}: final {metric} of {listed(rows)} is that of the last row, of the others the final evaluation's"
+        )
     bad = {name_of(run): run.non_finite[metric] for run in runs if run.non_finite.get(metric)}
     if bad:
         counts = listed([f"{name} ({count})" for name, count in bad.items()])

@@ -98,7 +98,7 @@ def align(runs: Sequence[Run], metric: str, axis: str, band: str = "bootstrap", 
 
 
 def at_step(run: Run, metric: str, step: float) -> float:
-    """Value of the last row up to ``step`` that has the metric; NaN where there is none or the run has not come so far."""
+    """Value of the last row up to ``step`` that has the metric; NaN without one, or where the run is not yet there."""
     steps, values = run.series(metric)
     before = np.searchsorted(steps, step, side="right")
     return float(values[before - 1]) if before and run.columns["step"][-1] >= step else float("nan")
@@ -113,7 +113,7 @@ def profile(finals: np.ndarray, values: np.ndarray, *, lower: bool = False) -> P
     scores = finals[:, None]
     low = high = np.full(len(values), np.nan)
     if len(finals) > 1:
-        low, high = statistics.interval(shares(statistics.resample(scores)[:statistics.BAND_RESAMPLES]))
+        low, high = statistics.interval(shares(statistics.resample(scores)[: statistics.BAND_RESAMPLES]))
     return Profile(values, shares(scores), low, high)
 
 

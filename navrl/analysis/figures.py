@@ -55,7 +55,9 @@ def draw_curves(comparison: Comparison, axis: str, out: Path) -> None:
             if metric == REWARD:
                 panel.set_ylim(bottom=_bottom(comparison, axis))
         smooth = f"mean of the last {comparison.smooth:g} environment steps (thin lines: as recorded)"
-        _legend(figure, axes, f"band: {BAND_NAMES[comparison.band]}; smoothing: {smooth if comparison.smooth else 'none'}")
+        _legend(
+            figure, axes, f"band: {BAND_NAMES[comparison.band]}; smoothing: {smooth if comparison.smooth else 'none'}"
+        )
 
 
 def draw_distribution(comparison: Comparison, out: Path) -> None:

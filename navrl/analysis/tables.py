@@ -40,17 +40,20 @@ def overview(comparison: Comparison) -> Table:
     rows = []
     for group in comparison.groups:
         seeds = " ".join("?" if run.seed is None else str(run.seed) for run in group.runs)
-        commits = dict.fromkeys(str(run.metadata["git_commit"])[:10] for run in group.runs if run.metadata.get("git_commit"))
+        commits = dict.fromkeys(
+            str(run.metadata["git_commit"])[:10] for run in group.runs if run.metadata.get("git_commit")
+        )
         seconds = group.seconds[np.isfinite(group.seconds)]
-        rows.append((group.label, len(group.runs), seeds, _span(group.steps), float(seconds.mean()) if len(seconds) else None,
-                     " ".join(commits)))  # fmt: skip
+        mean = float(seconds.mean()) if len(seconds) else None
+        rows.append((group.label, len(group.runs), seeds, _span(group.steps), mean, " ".join(commits)))
     return Table("groups", ("group", "runs", "seeds", "steps", "seconds", "commit"), rows)
 
 
 def results(comparison: Comparison, metric: str) -> Table:
     """One row a group: aggregates of its final values, areas, and steps to the threshold."""
     outcomes = [comparison.outcomes[group.label, metric] for group in comparison.groups]
-    title = metric + {"higher": " (higher is better)", "lower": " (lower is better)", None: ""}[comparison.better[metric]]
+    direction = comparison.better[metric]
+    title = metric + (f" ({direction} is better)" if direction else "")
     columns: dict[str, Callable[[Outcome], Any]] = {
         "group": lambda outcome: outcome.group,
         "runs": lambda outcome: int(np.isfinite(outcome.final).sum()),
@@ -79,31 +82,49 @@ def all_results(comparison: Comparison) -> Table:
         for group in comparison.groups:
             found = comparison.outcomes[group.label, metric]
             steps = found.steps_to_threshold
-            rows.append((
-                metric, comparison.better[metric], group.label, int(np.isfinite(found.final).sum()), found.iqm, found.median,
-                found.mean, found.optimality_gap, low, high, found.area_iqm, found.threshold,
-                None if steps is None else middle_steps(steps), None if steps is None else int(np.isfinite(steps).sum()),
-            ))  # fmt: skip
-    header = ("metric", "better", "group", "runs", "iqm", "median", "mean", "optimality gap", "area from", "area to", "area",
-              "threshold", "steps to threshold", "runs that reached it")  # fmt: skip
-    return Table("results", header, rows)
+            rows.append({
+                "metric": metric,
+                "better": comparison.better[metric],
+                "group": group.label,
+                "runs": int(np.isfinite(found.final).sum()),
+                "iqm": found.iqm,
+                "median": found.median,
+                "mean": found.mean,
+                "optimality gap": found.optimality_gap,
+                "area from": low,
+                "area to": high,
+                "area": found.area_iqm,
+                "threshold": found.threshold,
+                "steps to threshold": None if steps is None else middle_steps(steps),
+                "runs that reached it": None if steps is None else int(np.isfinite(steps).sum()),
+            })  # fmt: skip
+    return _table("results", rows)
 
 
 def seeds(comparison: Comparison) -> Table:
     """One row a run and metric."""
     rows = []
     for group in comparison.groups:
-        times = zip(group.steps, group.seconds)
-        for index, (run, (steps, seconds)) in enumerate(zip(group.runs, times)):
+        for index, run in enumerate(group.runs):
             for metric in comparison.metrics:
-                outcome = comparison.outcomes[group.label, metric]
-                cells = (outcome.final, outcome.final_error, outcome.area, outcome.steps_to_threshold, outcome.at)
-                final, error, area, reached_at, at = (None if cell is None else float(cell[index]) for cell in cells)
-                rows.append((group.label, run.name, run.seed, run.status, int(steps), float(seconds), metric, final, error,
-                             outcome.final_source[index], area, reached_at, at))  # fmt: skip
-    header = ("group", "run", "seed", "status", "steps", "seconds", "metric", "final", "standard error", "from", "area",
-              "steps to threshold", "at")  # fmt: skip
-    return Table("seeds", header, rows)
+                found = comparison.outcomes[group.label, metric]
+                steps = found.steps_to_threshold
+                rows.append({
+                    "group": group.label,
+                    "run": run.name,
+                    "seed": run.seed,
+                    "status": run.status,
+                    "steps": int(group.steps[index]),
+                    "seconds": float(group.seconds[index]),
+                    "metric": metric,
+                    "final": float(found.final[index]),
+                    "standard error": float(found.final_error[index]),
+                    "from": found.final_source[index],
+                    "area": float(found.area[index]),
+                    "steps to threshold": None if steps is None else float(steps[index]),
+                    "at": None if found.at is None else float(found.at[index]),
+                })  # fmt: skip
+    return _table("seeds", rows)
 
 
 def finals_by_seed(comparison: Comparison) -> Table:
@@ -159,6 +180,10 @@ def middle_steps(steps: np.ndarray) -> float:
     return float(known[len(known) // 2]) if len(known) else math.nan
 
 
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    return Table(title, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows])
+
+
 # ---------------------------------------------------------------------------------------------- forms
 
 
@@ -172,7 +197,9 @@ def as_text(table: Table) -> str:
 
 def as_csv(table: Table) -> str:
     """Full precision; an Estimate is three columns; no value is an empty field."""
-    spread = [column for column in range(len(table.header)) if any(isinstance(row[column], Estimate) for row in table.rows)]
+    spread = [
+        column for column in range(len(table.header)) if any(isinstance(row[column], Estimate) for row in table.rows)
+    ]
     header = [name for column, title in enumerate(table.header)
               for name in ((title, f"{title} low", f"{title} high") if column in spread else (title,))]  # fmt: skip
     text = io.StringIO()
@@ -185,7 +212,11 @@ def as_csv(table: Table) -> str:
 
 def as_latex(comparison: Comparison) -> str:
     """Interquartile means with intervals, one row a group and one column a metric (packages booktabs, amsmath)."""
-    lines = [f"% {METHOD.replace('%', chr(92) + '%')}", r"\begin{tabular}{l" + "c" * len(comparison.metrics) + "}", r"\toprule"]
+    lines = [
+        f"% {METHOD.replace('%', chr(92) + '%')}",
+        r"\begin{tabular}{l" + "c" * len(comparison.metrics) + "}",
+        r"\toprule",
+    ]
     arrows = {"higher": r" $\uparrow$", "lower": r" $\downarrow$", None: ""}
     heads = (metric.translate(LATEX) + arrows[comparison.better[metric]] for metric in comparison.metrics)
     lines += [" & ".join(["group", *heads]) + r" \\", r"\midrule"]
@@ -209,7 +240,9 @@ def cell_text(cell: Any) -> str:
 
 
 def _fields(cell: Any, spread: bool) -> Iterator[Any]:
-    parts = (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, None, None) if spread else (cell,)
+    parts = (
+        (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, None, None) if spread else (cell,)
+    )
     for part in parts:
         yield "" if part is None or (isinstance(part, float) and math.isnan(part)) else part
 
@@ -228,4 +261,6 @@ def _span(values: np.ndarray) -> str:
 
 def _seen(values: np.ndarray | None) -> str:
     known = values[np.isfinite(values)] if values is not None else np.empty(0)
-    return "-" if not len(known) else f"{number(float(np.median(known)))} ({number(known.min())} to {number(known.max())})"
+    return (
+        "-" if not len(known) else f"{number(float(np.median(known)))} ({number(known.min())} to {number(known.max())})"
+    )
