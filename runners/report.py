@@ -53,11 +53,12 @@ def table(summaries: dict[str, dict[str, Any]]) -> list[str]:
     order = {name: i for i, name in enumerate((*TASK_METRICS, *BEHAVIOUR_METRICS))}
     names.sort(key=lambda name: order.get(name, len(order)))
     width = max(len(name) for name in names)
-    lines = [" " * width + "".join(f"{title:>20}" for title in summaries)]
+    wide = max(20, *(len(title) + 2 for title in summaries))
+    lines = [" " * width + "".join(f"{title:>{wide}}" for title in summaries)]
     for name in names:
         cells = []
         for s in summaries.values():
             mean, error = s["mean"].get(name), s["standard_error"].get(name)
             cells.append("—" if mean is None else f"{mean:.3f}" + ("" if error is None else f" ± {error:.3f}"))
-        lines.append(f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in cells))
+        lines.append(f"{name:<{width}}" + "".join(f"{cell:>{wide}}" for cell in cells))
     return lines
