@@ -151,8 +151,24 @@ def test_finals_of_two_kinds_missing_values_and_bad_rows() -> None:
     runs.append(make_run("g", 5, POINTS, metric="other"))
     assert warnings(*runs, metric="eval/episode_reward") == [
         "g: no eval/episode_reward of seed 5",
-        "g: final eval/episode_reward of seed 4 is that of the last row, of the others the final evaluation's",
+        "g: no final evaluation yet, values of the last row instead: seed 4",
         "g: eval/episode_reward has rows that are NaN or infinite, left out: seed 4 (1)",
+    ]
+
+
+def test_what_holds_for_every_metric_is_said_once() -> None:
+    runs = [*seeds_of(4, metric="eval/a"), make_run("g", 5, POINTS, metric="train/c")]
+    for run in runs[:3]:
+        run.columns["eval/b"] = run.columns["eval/a"]
+    assert list(compare(runs, ["eval/a", "eval/b", "train/c"]).warnings) == [
+        "g: no eval/a of seed 5",
+        "g: no eval/b of seed 4, seed 5",
+        "g: no train/c of seed 1, seed 2, seed 3, seed 4",
+        "g: no final evaluation yet, values of the last row instead: seed 1, seed 2, seed 3, seed 4",
+    ]
+    assert list(compare(runs[3:], ["eval/a", "eval/b"]).warnings)[1:] == [
+        "g: no eval/a of seed 5",
+        "g: no final evaluation yet, values of the last row instead: seed 4",
     ]
 
 

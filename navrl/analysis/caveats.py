@@ -26,21 +26,23 @@ def of_groups(groups: Sequence[Group]) -> list[str]:
     return lines
 
 
-def of_finals(label: str, metric: str, runs: Sequence[Run], sources: Sequence[str]) -> list[str]:
-    """Doubts about one group's final values of one metric. sources: as in ``Outcome.final_source``."""
+def of_finals(label: str, runs: Sequence[Run], sources: Mapping[str, Sequence[str]]) -> list[str]:
+    """Doubts about one group's final values. sources: metric -> ``Outcome.final_source``."""
     lines = []
-    missing = [name_of(run) for run, source in zip(runs, sources) if not source]
-    if missing:
-        lines.append(f"{label}: no {metric} of {listed(missing)}")
-    if "summary" in sources and "row" in sources:
-        rows = [name_of(run) for run, source in zip(runs, sources) if source == "row"]
-        lines.append(
-            f"{label}: final {metric} of {listed(rows)} is that of the last row, of the others the final evaluation's"
-        )
-    bad = {name_of(run): run.non_finite[metric] for run in runs if run.non_finite.get(metric)}
-    if bad:
-        counts = listed([f"{name} ({count})" for name, count in bad.items()])
-        lines.append(f"{label}: {metric} has rows that are NaN or infinite, left out: {counts}")
+    missing: dict[tuple[str, ...], list[str]] = {}
+    for metric, found in sources.items():
+        if lacking := tuple(name_of(run) for run, source in zip(runs, found) if not source):
+            missing.setdefault(lacking, []).append(metric)
+    lines += [f"{label}: no {listed(metrics)} of {listed(lacking)}" for lacking, metrics in missing.items()]
+    evaluated = [found for metric, found in sources.items() if metric.startswith("eval/")]
+    rows = [name_of(run) for index, run in enumerate(runs) if any(found[index] == "row" for found in evaluated)]
+    if rows:
+        lines.append(f"{label}: no final evaluation yet, values of the last row instead: {listed(rows)}")
+    for metric in sources:
+        bad = {name_of(run): run.non_finite[metric] for run in runs if run.non_finite.get(metric)}
+        if bad:
+            counts = listed([f"{name} ({count})" for name, count in bad.items()])
+            lines.append(f"{label}: {metric} has rows that are NaN or infinite, left out: {counts}")
     return lines
 
 

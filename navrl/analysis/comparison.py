@@ -327,9 +327,8 @@ def _warnings(
 ) -> Iterator[str]:
     yield from caveats.of_groups(groups)
     for group in groups:
-        for metric in metrics:
-            sources = outcomes[group.label, metric].final_source
-            yield from caveats.of_finals(group.label, metric, group.runs, sources)
+        sources = {metric: outcomes[group.label, metric].final_source for metric in metrics}
+        yield from caveats.of_finals(group.label, group.runs, sources)
     difference = {(pair.metric, pair.first, pair.second): pair.difference for pair in pairs}
     if len(groups) > PAIRED:
         yield f"{len(groups)} groups: only the first, {groups[0].label}, is compared with each other one by one"
