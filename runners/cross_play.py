@@ -86,5 +86,5 @@ def table(names: Sequence[str], found: Mapping[str, Any], metrics: Sequence[str]
         said = {kind: f"{of[kind]['mean']:.3f} ± {of[kind]['standard_error']:.3f}"
                 for kind in ("self_play", "cross_play", "difference")}  # fmt: skip
         lines += [f"self-play {said['self_play']}, cross-play {said['cross_play']}, difference {said['difference']} "
-                  "(paired)", ""]  # fmt: skip
+                  "(± over episodes, paired)", ""]  # fmt: skip
     return lines[:-1]

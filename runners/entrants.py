@@ -80,7 +80,8 @@ def titles(sources: Sequence[str]) -> list[str]:
 def one_task(entrants: Sequence[Entrant], changed: Mapping[str, Any]) -> Config:
     """The configuration under which these checkpoints play, that of the first.
 
-    Raises ConfigError where another was trained on another task. changed: task settings that were asked for; in these no two differ.
+    changed: task settings that were asked for; in these no two differ. Raises ConfigError where another checkpoint was
+    trained on another task.
     """
     first, *others = [(entrant.title, entrant.config(changed)) for entrant in entrants]
     faults = []

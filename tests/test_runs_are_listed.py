@@ -164,13 +164,13 @@ def test_one_run_is_shown_in_full(root) -> None:
 def test_a_real_runs_checkpoints_and_resumes_are_shown(tmp_path: Path) -> None:
     from whole_runs import resume, train
 
-    first = train(tmp_path, "--total_env_steps", "2000")
-    assert resume(first.run_dir, "--total_env_steps", "2400").code == 0
+    first = train(tmp_path, "--total_env_steps", "800")
+    assert resume(first.run_dir, "--total_env_steps", "1200").code == 0
     shown = runs(first.run_dir).out
-    assert "resumed" in shown and "at step 2000" in shown and "2,400 of 2,400" in shown
+    assert "resumed" in shown and "at step 800" in shown and "1,200 of 1,200" in shown
     assert shown.count("checkpoints/checkpoint_ep") >= 2 and shown.count("  best\n") == 1
     (run,) = json.loads(runs(first.run_dir, "--show", "--json").out)
-    assert [each["step"] for each in run["checkpoints"]][-1] == 2400 and run["changed"]["num_envs"] == [16, 128]
+    assert [each["step"] for each in run["checkpoints"]][-1] == 1200 and run["changed"]["num_envs"] == [16, 128]
 
 
 def test_what_is_lost_or_damaged_ends_nothing(tmp_path: Path) -> None:

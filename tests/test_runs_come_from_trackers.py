@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tracking_run
 from wandb_stand_in import StandIn, free_port
-from whole_runs import ROOT, TINY, call, run_dirs
+from whole_runs import ROOT, call, run_dirs, tiny_argv
 
 from navrl.analysis.comparison import Outcome, compare
 from navrl.analysis.pull import parse, pull
@@ -40,8 +40,8 @@ def published(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrackerHub, "_keep_code", lambda hub, root: None)
         for seed in (1, 2):
-            argv = (*TINY, "--run_dir", str(base / "runs"), "--seed", str(seed), "--group", GROUP)
-            assert call(list(argv), base / "runs").code == 0
+            argv = tiny_argv(base / "runs", "--seed", str(seed), "--group", GROUP, "--total_env_steps", "1200")
+            assert call(argv, base / "runs").code == 0
     directories = run_dirs(base / "runs")
     spoil(directories[1] / "metrics.jsonl")
     uri = mlflow_tools.empty_store(base / "mlflow.db")
