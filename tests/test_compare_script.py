@@ -223,8 +223,10 @@ def test_bad_words_are_one_line(
 
 def test_the_program_itself(runs: Path) -> None:
     environ = os.environ | {"NAVRL_RUNS": str(runs)}
-    done = subprocess.run([sys.executable, ROOT / "scripts" / "compare.py", "first", "--metric", "eval/collision_count"],
-                          capture_output=True, text=True, timeout=60, env=environ)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "compare.py", "first", "--metric", "eval/collision_count"],
+        capture_output=True, text=True, timeout=60, env=environ,
+    )  # fmt: skip
     assert done.returncode == 0 and done.stderr == "" and "eval/collision_count (lower is better)" in done.stdout
     light = subprocess.run(
         [sys.executable, "-c", "import sys; import navrl.analysis.comparison, navrl.analysis.tables; "

@@ -277,8 +277,8 @@ def _pair(metric: str, first: Outcome, second: Outcome) -> Pair:
         metric=metric,
         first=first.group,
         second=second.group,
-        improvement=statistics.estimate_between(statistics.probability_of_improvement, sign * one, sign * two),
-        difference=statistics.estimate_between(statistics.difference_of_iqm, one, two),
+        improvement=statistics.probability_of_improvement(sign * one, sign * two),
+        difference=statistics.difference_of_iqm(one, two),
     )
 
 

@@ -62,18 +62,32 @@ def optimality_gap(scores: np.ndarray) -> np.ndarray:
     return 1.0 - np.minimum(scores, 1.0).mean((-2, -1))
 
 
-def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def probability_of_improvement(first: np.ndarray, second: np.ndarray) -> Estimate:
     """P(a run of ``first`` scores higher than one of ``second``), mean over tasks; a tie counts one half.
 
-    ``[..., runs of first, tasks]`` and ``[..., runs of second, tasks]`` -> ``[...]``: the Mann-Whitney U statistic
-    over the number of pairs.
+    The Mann-Whitney U statistic over the number of pairs; the runs of each group are resampled on their own.
     """
-    return 0.5 + 0.5 * np.sign(first[..., :, None, :] - second[..., None, :, :]).mean((-3, -2, -1))
+    first, second = _matrix(first), _matrix(second)
+    if not (len(first) and len(second)):
+        return NO_ESTIMATE
+    wins = 0.5 + 0.5 * np.sign(first[:, None] - second[None])
+    if len(first) < 2 or len(second) < 2:
+        return _estimate(wins.mean(), None)
+    # A resample weighs each run by how often it was drawn, so that its pairs need not be formed.
+    one, two = _weights(*first.shape, 0), _weights(*second.shape, 1)
+    tasks = range(first.shape[1])
+    resampled = np.mean([((one[..., task] @ wins[..., task]) * two[..., task]).sum(1) for task in tasks], axis=0)
+    return _estimate(wins.mean(), resampled)
 
 
-def difference_of_iqm(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Interquartile mean of ``first`` minus that of ``second``."""
-    return iqm(first) - iqm(second)
+def difference_of_iqm(first: np.ndarray, second: np.ndarray) -> Estimate:
+    """Interquartile mean of ``first`` minus that of ``second``; the runs of each are resampled on their own."""
+    first, second = _matrix(first), _matrix(second)
+    if not (len(first) and len(second)):
+        return NO_ESTIMATE
+    enough = len(first) > 1 and len(second) > 1
+    resampled = iqm(resample(first, 0)) - iqm(resample(second, 1)) if enough else None
+    return _estimate(iqm(first) - iqm(second), resampled)
 
 
 def estimate(aggregate: Aggregate, scores: np.ndarray) -> Estimate:
@@ -82,18 +96,6 @@ def estimate(aggregate: Aggregate, scores: np.ndarray) -> Estimate:
     if not len(scores):
         return NO_ESTIMATE
     return _estimate(aggregate(scores), aggregate(resample(scores)) if len(scores) > 1 else None)
-
-
-def estimate_between(
-    aggregate: Callable[[np.ndarray, np.ndarray], np.ndarray], first: np.ndarray, second: np.ndarray
-) -> Estimate:
-    """``aggregate`` of two groups' scores; the runs of each are resampled on their own."""
-    first, second = _matrix(first), _matrix(second)
-    if not (len(first) and len(second)):
-        return NO_ESTIMATE
-    enough = len(first) > 1 and len(second) > 1
-    resampled = aggregate(resample(first, 0), resample(second, 1)) if enough else None
-    return _estimate(aggregate(first, second), resampled)
 
 
 def resample(scores: np.ndarray, stream: int = 0) -> np.ndarray:
@@ -113,14 +115,8 @@ def interval(resampled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pointwise bootstrap interval of the mean over runs of ``[runs, points]`` -> (low, high), each ``[points]``.
-
-    As weights times values: a resample's mean weighs each run by how often it was drawn.
-    """
-    runs = len(values)
-    drawn = _drawn(runs, 1, 0)[:BAND_RESAMPLES, :, 0]
-    weights = (drawn[:, :, None] == np.arange(runs)).mean(1)
-    return interval(weights @ values)
+    """Pointwise bootstrap interval of the mean over runs of ``[runs, points]`` -> (low, high), each ``[points]``."""
+    return interval(_weights(len(values), 1, 0)[:BAND_RESAMPLES, :, 0] @ values)
 
 
 def area(positions: np.ndarray, values: np.ndarray, low: float, high: float) -> float:
@@ -158,3 +154,12 @@ def _estimate(value: np.ndarray, resampled: np.ndarray | None) -> Estimate:
 def _drawn(runs: int, tasks: int, stream: int) -> np.ndarray:
     """Indices of runs, int64 ``[RESAMPLES, runs, tasks]``."""
     return np.random.default_rng([SEED, stream]).integers(runs, size=(RESAMPLES, runs, tasks))
+
+
+@lru_cache(maxsize=32)
+def _weights(runs: int, tasks: int, stream: int) -> np.ndarray:
+    """Share of each run in each resample, float64 ``[RESAMPLES, runs, tasks]``."""
+    drawn = _drawn(runs, tasks, stream)
+    places = np.arange(RESAMPLES * tasks).reshape(RESAMPLES, 1, tasks) * runs + drawn
+    counts = np.bincount(places.ravel(), minlength=RESAMPLES * tasks * runs).reshape(RESAMPLES, tasks, runs)
+    return np.ascontiguousarray(counts.swapaxes(1, 2) / runs)
