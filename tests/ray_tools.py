@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from launch_tools import open_records
 from stop_tools import descendants
 
 RAY = Path(sys.executable).with_name("ray")
@@ -65,6 +66,10 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         node.wait()
         return whole
+
+    def runs(self, number: int) -> list[Path]:
+        """Directories of the runs that train on a node."""
+        return sorted(open_records(self.nodes[number].pid))
 
     def __enter__(self) -> Cluster:
         return self

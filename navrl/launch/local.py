@@ -90,10 +90,11 @@ class Job:
                 self._process.send_signal(number)
             self._passed_on = len(self.halt.signals)
             code = self._process.poll()
-            if code is not None:
-                self._process = None
-                self._ended(code)
-        elif self.outcome is None and self.halt.signals:
+            if code is None:
+                return
+            self._process = None
+            self._ended(code)
+        if self.outcome is None and self.halt.signals:
             self._over("interrupted" if self.attempts else "waiting", None)
         elif self.outcome is None and may_start:
             self._begin()
@@ -125,7 +126,6 @@ class Job:
             self._over("interrupted", code)
         elif code == BAD_INPUT or self.attempts > self.retries or self.halt.signals:
             self._over("failed", code)
-        # else: the next poll begins again
 
     def _over(self, status: str, code: int | None) -> None:
         reason = "" if status == "finished" or code is None else _last_line(self.log) or f"exit code {code}"

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table as Grid
+from rich.text import Text
 
 from navrl.launch.expand import Planned
 from navrl.launch.state import State, state_of
@@ -87,8 +88,8 @@ class Table:
         if len(rows) > room and not whole:
             rows = sorted(rows, key=lambda row: ORDER.index(row[0].status))[:room]
         for line, state in rows:
-            style = STYLES.get(line.status, "")
-            grid.add_row(line.run.label, _step(line, state), _reward(state), _left(line, state), _status(line), style=style)
+            cells = (line.run.label, _step(line, state), _reward(state), _left(line, state), _status(line))
+            grid.add_row(*map(Text, cells), style=STYLES.get(line.status, ""))
         return grid
 
     def _say(self, line: Line, state: State) -> None:

@@ -16,8 +16,8 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 # A minute before the time limit (or preemption) Slurm signals this shell; the run gets it and writes a checkpoint.
 run=
-trap '[ -z "$run" ] || kill -USR1 "$run"' USR1
-trap '[ -z "$run" ] || kill -TERM "$run"' TERM
+trap 'kill -USR1 ${run:+"$run"} 2>/dev/null || true' USR1
+trap 'kill -TERM ${run:+"$run"} 2>/dev/null || true' TERM
 echo "$command"
 eval "exec $command" & # one process, without srun: a signal has no detour
 run=$!
