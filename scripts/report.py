@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from navrl.analysis.records import LeftOut, Run  # noqa: E402
 from navrl.analysis.report import data, layers  # noqa: E402
 from navrl.files import require_writable, write_text  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
-from navrl.redaction import filter_texts  # noqa: E402
+from navrl.redaction import filter_texts, redact  # noqa: E402
 
 ENDINGS = {"html": "html", "markdown": "md", "wandb": None}  # of the file that a form writes
 
@@ -39,6 +40,7 @@ def main(argv: list[str]) -> int:
         runs, left_out, metrics = _runs(options)
         # What a run hides from trackers is hidden from those whom its report is handed to.
         filter_texts({pattern for run in runs for pattern in run.config.get("log_filter") or ()})
+        runs = [replace(run, group=redact(run.group), name=redact(run.name)) for run in runs]  # also in pictures
         comparison = compare(
             runs, metrics, left_out=left_out, axes=tuple(AXES), band=options.band, smooth=options.smooth
         )
@@ -48,7 +50,8 @@ def main(argv: list[str]) -> int:
         for line in _write(options, document, comparison):
             print(line)
     except ImportError as error:
-        print(f"{error.name} is not installed: pip install -r requirements-plots.txt", file=sys.stderr)
+        package = (error.name or "").partition(".")[0]
+        print(f"{package} is not installed: pip install -r requirements-plots.txt", file=sys.stderr)
         return 2
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)

@@ -18,9 +18,10 @@ pytestmark = pytest.mark.requires_service("chromium")
 pytest.importorskip("plotly")
 
 DRAWN = "document.querySelectorAll('.js-plotly-plot').length == document.querySelectorAll('.plot').length"
-TRACES = """[...document.querySelectorAll('figure.chart .plot')].map(plot => plot.data.map(trace => trace.name || ''))"""
-DISCS = """[...document.querySelectorAll('.episode')].filter(e => !e.hidden && !e.closest('.stage > div').hidden).map(e =>
-    [...e.querySelectorAll('.agent')].map(disc => [+disc.getAttribute('cx'), -disc.getAttribute('cy')]))"""
+TRACES = "[...document.querySelectorAll('figure.chart .plot')].map(plot => plot.data.map(t => t.name || ''))"
+SOME = ("train/entropy", "train/value_loss", "eval/success_rate", "eval/collision_count", "perf/env_steps_per_second")
+DISCS = """[...document.querySelectorAll('.episode')].map(episode => [...episode.querySelectorAll('.agent')]
+    .map(disc => [+disc.getAttribute('cx'), -disc.getAttribute('cy')]))"""
 
 
 @pytest.fixture(scope="module")
@@ -30,21 +31,31 @@ def groups(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def page(groups: list[Path]) -> Path:
-    out = groups[0].parents[1] / "report.html"
-    code, said, err = report(*groups, "--out", out)
+    """A report of some metrics of each layer: a browser draws it sooner."""
+    return write(groups, "some.html", "--metric", *SOME)
+
+
+def write(groups: list[Path], name: str, *words: str) -> Path:
+    out = groups[0].parents[1] / name
+    code, said, err = report(*groups, "--out", out, *words)
     assert code == 0 and said == f"{out}\n", err
     assert out.stat().st_size < 15e6
     return out
 
 
-@pytest.fixture(scope="module")
-def opened(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """The page, opened once and drawn, with the network switched off."""
-    browser = Browser(tmp_path_factory.mktemp("profile"), 1300, 900)
+def show(page: Path, profile: Path) -> Browser:
+    """The page, opened and drawn, with the network switched off."""
+    browser = Browser(profile, 1300, 900)
     browser.listen()
     browser.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
     browser.open(page.as_uri())
     browser.wait("document.readyState == 'complete' && " + DRAWN)
+    return browser
+
+
+@pytest.fixture(scope="module")
+def opened(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    browser = show(page, tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
 
@@ -69,22 +80,32 @@ def redrawn(browser: Browser, condition: str) -> None:
     browser.wait(f"[...document.querySelectorAll('figure.chart .plot')].every(plot => {condition})", 60)
 
 
-def test_every_figure_is_drawn_with_each_seed_and_the_mean_of_each_group(browser: Browser) -> None:
-    for names in browser.run(TRACES):
-        for group in ("mappo", "ippo"):
-            assert {f"{group} seed 1", f"{group} seed 2", f"{group}, mean"} <= set(names)
-    lines = "[...document.querySelectorAll('figure .plot')].map(p => p.querySelectorAll('.scatterlayer .trace').length)"
-    assert all(count > 0 for count in browser.run(lines))
-    sections = browser.run("[...document.querySelectorAll('main h2')].map(h => h.textContent)")
-    assert [title for title in sections if title[0].isdigit()] == [
-        "1 Stability", "2 Task", "3 Behaviour", "4 Metadata and cost"]  # fmt: skip
-    differs = browser.run("[...document.querySelectorAll('.settings')][0].querySelector('.differs').innerText")
-    assert differs.split() == ["algorithm_name", "differs", "mappo", "ippo"]
+def test_every_figure_is_drawn_with_each_seed_and_the_mean_of_each_group(groups: list[Path], tmp_path: Path) -> None:
+    page = write(groups, "all.html")
+    browser = show(page, tmp_path)
+    try:
+        metrics = {name for run in groups[0].iterdir() for row in rows_of(run) for name in row}
+        drawn = browser.run("Object.keys(report.metrics)")
+        assert set(drawn) == metrics - {"step", "time", "train/episode_count"} and len(drawn) > 30
+        for names in browser.run(TRACES):
+            for group in ("mappo", "ippo"):
+                assert {f"{group} seed 1", f"{group} seed 2", f"{group}, mean"} <= set(names)
+        lines = "plot => plot.querySelectorAll('.scatterlayer .trace').length > 0"
+        assert browser.run(f"[...document.querySelectorAll('.plot')].every({lines})")
+        sections = browser.run("[...document.querySelectorAll('main h2')].map(h => h.textContent)")
+        assert [title for title in sections if title[0].isdigit()] == [
+            "1 Stability", "2 Task", "3 Behaviour", "4 Metadata and cost"]  # fmt: skip
+        differs = browser.run("document.querySelector('.settings .differs').innerText")
+        assert differs.split() == ["algorithm_name", "differs", "mappo", "ippo"]
+        assert browser.complaints() == [] and browser.requests() == [page.as_uri()]
+    finally:
+        browser.close()
 
 
 def test_a_curve_is_the_record(browser: Browser, groups: list[Path]) -> None:
-    plot = "document.querySelector('#layer2 figure[data-metric=\"eval/success_rate\"] .plot')"
-    mean = browser.run(f"(({plot}).data.find(t => t.name == 'ippo, mean'))")
+    place = "Object.keys(report.metrics).indexOf('eval/success_rate')"
+    figure = f"document.querySelector(`#layer2 figure[data-metric=\"${{{place}}}\"] .plot`)"
+    mean = browser.run(f"{figure}.data.find(t => t.name == 'ippo, mean')")
     runs = [{row["step"]: row["eval/success_rate"] for row in rows_of(run) if "eval/success_rate" in row}
             for run in sorted(groups[1].iterdir())]  # fmt: skip
     assert mean["x"] == sorted(runs[0])
@@ -127,7 +148,8 @@ def test_the_slider_shows_each_seed_at_a_step(browser: Browser, groups: list[Pat
         figure.querySelector('.step').value = 50;
         figure.querySelector('.step').dispatchEvent(new Event('input')); })()""")
     assert browser.run("document.querySelector('.step-said').textContent") == "2,000"
-    shown = browser.run("document.querySelector('.distribution .plot').data.filter(t => t.mode == 'markers').map(t => t.x)")
+    plot = "document.querySelector('.distribution .plot')"
+    shown = browser.run(plot + ".data.filter(t => t.mode == 'markers').map(t => t.x)")
     for group, values in zip(groups, shown):
         wanted = [[row["train/entropy"] for row in rows_of(run) if "train/entropy" in row and row["step"] <= 2000][-1]
                   for run in sorted(group.iterdir())]  # fmt: skip
@@ -165,9 +187,10 @@ def test_an_episode_shows_what_its_file_holds_at_every_step(browser: Browser, gr
         away = np.linalg.norm(file["agent_pos"][1:, 0, :, None] - file["goal_pos"][1:, 0, None], axis=-1).min(axis=1)
         held = np.flatnonzero((away < file["goal_radius"]).all(axis=1))
         first.append(int(held[0]) + 1 if len(held) else None)
-    labels = browser.run("[...document.querySelectorAll('.episode > svg[role=img]')].map(s => s.getAttribute('aria-label'))")
+    pictures = "[...document.querySelectorAll('.episode > svg[role=img]')]"
+    labels = browser.run(pictures + ".map(picture => picture.getAttribute('aria-label'))")
     assert [f"first success at step {step}" in label if step else "no success" in label
-            for step, label in zip(first, labels)] == [True] * 4  # fmt: skip
+            for step, label in zip(first, labels, strict=True)] == [True] * 4  # fmt: skip
 
 
 def test_an_episode_plays_and_obeys_the_keyboard(browser: Browser) -> None:
@@ -226,7 +249,8 @@ def test_all_of_it_can_be_reached_by_keyboard_and_seen_where_the_focus_is(browse
     browser.press("Tab", windowsVirtualKeyCode=9)
     outline = browser.run("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
-    unnamed = browser.run("""[...document.querySelectorAll('button, input, select, [role=group], [role=region], [role=img]')]
+    parts = "button, input, select, [role=group], [role=region], [role=img]"
+    unnamed = browser.run(f"[...document.querySelectorAll('{parts}')]" + """
         .filter(e => !e.closest('.modebar') && !(e.labels && e.labels.length) && !e.getAttribute('aria-label')
                      && !e.textContent.trim()).map(e => e.outerHTML.slice(0, 80))""")
     assert unnamed == []

@@ -53,7 +53,7 @@ function eachPlot(use) {
 
 /* The curves of one metric: each seed thin, the group's mean thick with its band and its label at the end. */
 function makeChart(figure, report, selection) {
-  const metric = report.metrics[figure.dataset.metric], plot = figure.querySelector(".plot");
+  const metric = Object.values(report.metrics)[figure.dataset.metric], plot = figure.querySelector(".plot");
   return () => {
     const traces = [], ends = [], drawn = [];
     shownGroups(report, selection).forEach(([group, place]) => {

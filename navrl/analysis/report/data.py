@@ -303,7 +303,7 @@ def _drawing(comparison: Comparison, shorts: Sequence[str], drawn: list[dict[str
 def _curve(curve: Curve | None, limit: int) -> dict[str, Any] | None:
     if curve is None:
         return None
-    kept = _outstanding(curve.runs, limit)
+    kept = outstanding(curve.runs, limit)
     return {
         "x": _rounded(curve.positions[kept], 9),
         "runs": [_rounded(values[kept]) for values in curve.runs],
@@ -313,7 +313,7 @@ def _curve(curve: Curve | None, limit: int) -> dict[str, Any] | None:
     }
 
 
-def _outstanding(values: np.ndarray, limit: int) -> np.ndarray:
+def outstanding(values: np.ndarray, limit: int) -> np.ndarray:
     """Which of ``[runs, points]`` are drawn: all, or the first, the last and those with the lowest and the highest
     value of each of (limit − 2) / 2 stretches, so that no peak is lost. Indices, rising."""
     points = values.shape[1]

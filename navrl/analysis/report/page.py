@@ -27,9 +27,11 @@ def page(document: dict[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
+    # Figures name their metric by its place: a name with a control character is another one once HTML has been read.
+    places = {metric: place for place, metric in enumerate(document["drawing"]["metrics"])}
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}
     html = environment.get_template("page.html").render(
-        **document, style=_read("page.css"), scripts=scripts, policy=_policy(scripts), dashes=_DASHES
+        **document, style=_read("page.css"), scripts=scripts, policy=_policy(scripts), dashes=_DASHES, places=places
     )
     size = len(html.encode())
     if size > LIMIT:
