@@ -3,6 +3,7 @@
     python scripts/report.py GROUP_OR_DIR [ANOTHER ...] --out report.html
     python scripts/report.py GROUP_OR_DIR [ANOTHER ...] --to markdown --out report.md
     python scripts/report.py GROUP_OR_DIR [ANOTHER ...] --to wandb
+    python scripts/report.py --from mlflow:http://host:5000:NAVRL --out report.html             runs of a tracker
 
 A GROUP is a directory (a group, a run, a project, a root of runs), or a group's name under --run_dir. The HTML file
 needs no network and no other file: summary in words, interactive curves of all four layers, evaluation episodes that
@@ -22,9 +23,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from navrl.analysis import gather, records  # noqa: E402
 from navrl.analysis.comparison import Comparison, compare  # noqa: E402
 from navrl.analysis.curves import AXES, BANDS  # noqa: E402
+from navrl.analysis.gather import add_sources, gather, require_metrics  # noqa: E402
 from navrl.analysis.records import LeftOut, Run  # noqa: E402
 from navrl.analysis.report import data, layers  # noqa: E402
 from navrl.files import require_writable, write_text  # noqa: E402
@@ -61,12 +62,9 @@ def main(argv: list[str]) -> int:
 
 def _runs(options: argparse.Namespace) -> tuple[list[Run], list[LeftOut], list[str]]:
     """The runs asked for, what was left out, and the metrics that the report shows."""
-    paths = [path for word in options.groups for path in gather.places(word, options.run_dir)]
-    metrics = layers.ordered(options.metric or records.metric_names(records.find(paths)[0]))
-    runs, left_out = gather.gather(options.groups, options.run_dir, metrics)
-    if options.metric:
-        gather.require_metrics(options.metric, runs)
-    return runs, left_out, metrics
+    runs, left_out = gather(options.groups, options.run_dir, options.metric, options.sources, options.wandb_proxy)
+    require_metrics(options.metric or (), runs)
+    return runs, left_out, layers.ordered(options.metric or {metric for run in runs for metric in run.columns})
 
 
 def _write(options: argparse.Namespace, document: dict[str, Any], comparison: Comparison) -> list[str]:
@@ -91,7 +89,8 @@ def _write(options: argparse.Namespace, document: dict[str, Any], comparison: Co
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("groups", nargs="+", metavar="GROUP", help="a directory, or a group's name under --run_dir")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="a directory, or a group's name under --run_dir")
+    add_sources(parser)
     parser.add_argument("--to", choices=tuple(ENDINGS), default="html", help="form of the report (default: html)")
     parser.add_argument("--out", type=Path, help="file to write (default: report.html, report.md)")
     parser.add_argument("--metric", nargs="+", help="names as in metrics.jsonl (default: all of the four layers)")
@@ -101,11 +100,15 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--band", choices=BANDS, default="bootstrap", help="of the curves (default: bootstrap, 95 %%)")
     parser.add_argument("--smooth", type=whole(0), default=0, metavar="STEPS",
                         help="curves as mean of the last STEPS environment steps (default: 0)")  # fmt: skip
-    for name, what in (("entity", "account or team that has the runs"), ("project", "project that has the runs"),
-                       ("proxy", "proxy for W&B alone")):  # fmt: skip
-        parser.add_argument(f"--wandb_{name}", help=f"W&B: {what} (default: as the runs say)")
+    parser.add_argument("--wandb_entity", help="account or team that has the runs, for --to wandb (default: as they say)")
+    parser.add_argument("--wandb_project", help="project that has the runs, for --to wandb (default: as they say)")
     options = parser.parse_args(argv)
-    for name in ("wandb_entity", "wandb_project", "wandb_proxy"):
+    if not options.groups and not options.sources:
+        parser.error("name a GROUP, or a tracker with --from")
+    for metric in options.metric or ():
+        if layers.layer_of(metric) is None:
+            parser.error(f"--metric: {metric!r} is no metric of the four layers (train/..., eval/..., perf/...)")
+    for name in ("wandb_entity", "wandb_project"):
         if getattr(options, name) is not None and options.to != "wandb":
             parser.error(f"--{name} says something about wandb, and this goes to {options.to}")
     if options.to == "wandb":

@@ -95,6 +95,8 @@ def test_every_figure_is_drawn_with_each_seed_and_the_mean_of_each_group(groups:
         sections = browser.run("[...document.querySelectorAll('main h2')].map(h => h.textContent)")
         assert [title for title in sections if title[0].isdigit()] == [
             "1 Stability", "2 Task", "3 Behaviour", "4 Metadata and cost"]  # fmt: skip
+        buttons = set(browser.run("[...document.querySelectorAll('.modebar-btn')].map(button => button.dataset.title)"))
+        assert buttons == {"Download plot as a PNG", "Reset axes"}  # none that sends data anywhere
         differs = browser.run("document.querySelector('.settings .differs').innerText")
         assert differs.split() == ["algorithm_name", "differs", "mappo", "ippo"]
         assert browser.complaints() == [] and browser.requests() == [page.as_uri()]

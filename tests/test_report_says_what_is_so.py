@@ -205,6 +205,20 @@ def test_a_page_stays_small_however_many_runs_there_are(monkeypatch: pytest.Monk
         page.page(made)
 
 
+def test_colours_can_be_read_as_text_and_told_apart() -> None:
+    """WCAG 2.1: contrast of 4.5 on white for text."""
+
+    def luminance(colour: str) -> float:
+        parts = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+        linear = np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    assert all(1.05 / (luminance(colour) + 0.05) >= 4.5 for colour in data.COLOURS)
+    looks = {(data.COLOURS[place % len(data.COLOURS)], data.dash_of(place)) for place in range(24)}
+    assert len(looks) == 24  # groups
+    assert all(data.dash_of(place) != data.dash_of(place + 1) for place in range(24))
+
+
 def test_what_differs_is_marked_and_what_is_private_is_left_out() -> None:
     def run(group: str, seed: int, **config: Any) -> Run:
         metadata = {"git_commit": "0123456789" * 4, "git_remote": "git@secret.host:me", "versions": {"torch": "2.13.0"},
@@ -251,6 +265,9 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path: Path) -> None:
     for words_, said in (
         (("groop", "--run_dir", root), "groop: neither a directory nor a group under"),
         ((run, "--metric", "eval/episode_rewrad"), "nearest: eval/episode_reward"),
+        ((run, "--metric", "time"), "--metric: 'time' is no metric of the four layers"),
+        ((), "name a GROUP, or a tracker with --from"),
+        (("--from", "mlflow:nowhere"), "names no runs; write mlflow:URI:EXPERIMENT[:GROUP]"),
         ((run, "--to", "pdf"), "--to: invalid choice: 'pdf'"),
         ((run, "--band", "half"), "--band: invalid choice"),
         ((tmp_path, "--smooth", "-1"), "--smooth"),

@@ -118,7 +118,7 @@ function offer(choice, names, report) {
   choice.value = names.find(name => report.metrics[name].layer === 2) || names[0];
 }
 
-/* Each seed's value of a metric at one environment step: that of its last row up to there. */
+/* Each seed's value of a metric at one environment step: that of its curve's last point up to there. */
 function makeDistribution(figure, report, selection) {
   const choice = figure.querySelector(".metric"), step = figure.querySelector(".step");
   const output = figure.querySelector(".step-said"), plot = figure.querySelector(".plot");

@@ -22,9 +22,9 @@ from navrl.analysis.report import directory, episodes, layers, words
 from navrl.analysis.statistics import Estimate
 from navrl.redaction import redact_all
 
-# Okabe & Ito's colours (distinct for every kind of colour vision) that are dark enough on white; lines differ in their
-# dashes too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00", "#332288", "#56B4E9", "#000000")
+# Hues of Okabe & Ito's palette (distinct for every kind of colour vision), dark enough to be read as text on white; lines
+# differ in their dashes too.
+COLOURS = ("#0072B2", "#C04F00", "#00795A", "#AA4499", "#8A6100", "#332288", "#1F78A8", "#000000")
 DASHES = ("solid", "dash", "dot", "dashdot")
 NUMBERS = 700_000  # that all curves of a page may hold together: about 6 MB
 POINTS = (40, 1500)  # of a curve: at least, at most
@@ -101,11 +101,16 @@ def _group(group: Group, short: str, place: int) -> dict[str, Any]:
         "name": group.label,
         "short": short,
         "colour": COLOURS[place % len(COLOURS)],
-        "dash": DASHES[(place + place // len(COLOURS)) % len(DASHES)],
+        "dash": dash_of(place),
         "seeds": len(group.runs),
         "steps": _range(steps),
         "seconds": words.duration(float(np.nanmean(seconds)) if np.isfinite(seconds).any() else np.nan),
     }
+
+
+def dash_of(place: int) -> str:
+    """How the line of the group at this place is drawn, in plotly's words: not as its neighbour of a like colour."""
+    return DASHES[(place + place // len(COLOURS)) % len(DASHES)]
 
 
 def _layer(comparison: Comparison, layer: layers.Layer) -> dict[str, Any]:
