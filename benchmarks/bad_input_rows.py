@@ -650,15 +650,45 @@ for words, word in (
     (("-1", "2"), "FIRST and LAST are whole numbers"),
     (("1", "99999999999999999999"), "FIRST and LAST are whole numbers"),
     (("--lr", "1"), "usage: scripts/run_seeds.sh FIRST LAST"),
+    (("c.yaml", "one"), "usage: scripts/run_seeds.sh FIRST LAST"),
+    (("no.yaml", "1 2"), "no.yaml: there is no such file"),
+    (("configs/train/train_mpe.yaml", "1 2 1"), "seed 1 is given twice"),
     (("1", "2", "--seed", "3"), "seeds are the first two arguments"),
     (("1", "2", "--lrr", "3"), "nearest: --lr"),
     (("1", "2", "--config", "no.yaml"), "there is no such file"),
+    (("1", "2", "--config"), "--config: needs a file"),
 ):
-    row(SECTION, *words, names=word, env={"LOGS": "{box}/logs"}, **SEEDS)
+    row(SECTION, *words, names=word, **SEEDS)
 for jobs in ("0", "two", "-1"):
-    row(SECTION, "1", "2", names="JOBS", env={"LOGS": "{box}/logs", "JOBS": jobs}, **SEEDS)
-row(SECTION, "1", "2", "--help", names="usage: scripts/run_seeds.sh FIRST LAST", code=0, env={"LOGS": "{box}/logs"},
-    **SEEDS)  # fmt: skip
+    row(SECTION, "1", "2", names="JOBS", env={"JOBS": jobs}, **SEEDS)
+row(SECTION, "1", "2", "--help", names="usage: scripts/run_seeds.sh FIRST LAST", code=0, **SEEDS)
+
+SECTION = "launch.py"
+ONE = ("--config", "c.yaml", "--seeds", "1-2")
+for words, word in (
+    ((), "the following arguments are required: --config, --seeds"),
+    (("--config", "c.yaml"), "--seeds"),
+    (("--config", "no.yaml", "--seeds", "1"), "no.yaml: there is no such file"),
+    (("--config", "c.yaml", "--seeds", "5-1"), "--seeds: '5-1' is no seed and no range FIRST-LAST"),
+    (("--config", "c.yaml", "--seeds", "1,1"), "seed 1 is given twice"),
+    (("--config", "c.yaml", "c.yaml", "--seeds", "1"), "two files of one name, or one value twice"),
+    ((*ONE, "--set", "lr"), "'lr' is not KEY=VALUE,VALUE,..."),
+    ((*ONE, "--set", "lrr=1,2"), "nearest: lr"),
+    ((*ONE, "--set", "lr=1e-3,fast"), "'fast' is not allowed"),
+    ((*ONE, "--set", "device=cpu,cuda"), "device changes no result"),
+    ((*ONE, "--set", "seed=1,2"), "seeds are given by --seeds"),
+    ((*ONE, "--jobs", "0"), "--jobs: '0' is not a whole number of at least 1"),
+    ((*ONE, "--engine", "cloud"), "--engine: invalid choice: 'cloud'"),
+    ((*ONE, "--gpus", "1"), "--cpus and --gpus ask Ray or Slurm for room"),
+    ((*ONE, "--lr", "1"), "--lr"),
+    ((*ONE, "--", "--lrr", "1"), "nearest: --lr"),
+    ((*ONE, "--", "--seed", "3"), "--seed (command line): --seeds decides that"),
+    ((*ONE, "--", "--experiment_name", "x"), "experiment_name names every run 'x'; leave it null"),
+):
+    row(SECTION, *words, names=word, prepare=file("c.yaml", ""), program="scripts/launch.py")
+row(SECTION, *ONE, "--", "--run_dir", "c.yaml", names="run_dir: cannot write", prepare=file("c.yaml", ""),
+    program="scripts/launch.py")  # fmt: skip
+row(SECTION, *ONE, names="WANDB_RUN_ID", prepare=file("c.yaml", ""), env={"WANDB_RUN_ID": "abc"}, program="scripts/launch.py")
 
 SECTION = "measure_reference.py"
 for words, word in ((("--episodes", "0"), "--episodes"), (("--num_agents", "x"), "--num_agents"), (("5",), "5")):

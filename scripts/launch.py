@@ -74,7 +74,8 @@ def main(argv: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{error.filename or 'launch'}: {error.strerror or error}; runs are kept under --run_dir", file=sys.stderr)
+        print(f"run_dir: cannot write {error.filename}: {error.strerror}; choose a directory that can be written with "
+              "--run_dir", file=sys.stderr)  # fmt: skip
         return 2
 
 
@@ -90,8 +91,8 @@ def run_here(plan: Sequence[Planned], options) -> int:
                     plan, jobs=options.jobs, cpus=options.cpus or 1, gpus=options.gpus or 0, retries=options.retries,
                     halt=halt, look=lambda remotes: table.show([line_of_remote(one) for one in remotes]),
                 )  # fmt: skip
-            except ImportError:
-                print("ray is not installed: pip install -r requirements-cluster.txt", file=sys.stderr)
+            except ray.ClusterError as error:
+                print(error, file=sys.stderr)
                 return 2
         else:
             outcomes = local.run_all(

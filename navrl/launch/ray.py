@@ -7,6 +7,7 @@ anew goes on from its last checkpoint there.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,10 @@ from navrl.launch.expand import Planned
 from navrl.launch.local import EVERY, Halt, Outcome, run_one
 from navrl.launch.state import state_of
 from navrl.source import project_root
+
+
+class ClusterError(Exception):
+    """There is no cluster to run on; the message is one line."""
 
 
 class Runner:
@@ -104,15 +109,11 @@ def run_all(
     jobs: how many are handed to Ray at once (None: all). cpus, gpus: what each asks for. retries: how often a run that
     crashed is gone on with, and how often one is placed anew whose node was lost.
 
-    Raises ImportError where Ray is not installed, ConnectionError where there is no cluster at that address.
+    Raises ClusterError where Ray is not installed or no cluster is to be had.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    _connect(cpus, gpus)
     import ray
 
-    ray.init(
-        log_to_driver=False, logging_level="ERROR", include_dashboard=False,
-        runtime_env={"env_vars": {"PYTHONPATH": str(project_root()), "OMP_NUM_THREADS": "1"}},
-    )  # fmt: skip
     try:
         runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries,
                             max_task_retries=-1)(Runner)  # fmt: skip
@@ -131,3 +132,25 @@ def run_all(
             time.sleep(EVERY)
     finally:
         ray.shutdown()
+
+
+def _connect(cpus: float, gpus: float) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    try:
+        import ray
+    except ImportError:
+        raise ClusterError("ray is not installed: pip install -r requirements-cluster.txt") from None
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        ray.init(
+            log_to_driver=False, logging_level="ERROR", **({} if address else {"include_dashboard": False}),
+            runtime_env={"env_vars": {"PYTHONPATH": str(project_root()), "OMP_NUM_THREADS": "1"}},
+        )  # fmt: skip
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ClusterError(f"RAY_ADDRESS: no cluster at {address or 'this machine'}: {reason}") from None
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):  # one may still join
+        have = ", ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in nodes)
+        print(f"no node has {cpus:g} CPUs and {gpus:g} GPUs, as each run asks for: runs wait for one (there is: {have})",
+              file=sys.stderr)  # fmt: skip

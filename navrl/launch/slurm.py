@@ -37,7 +37,7 @@ def submit(plan: Sequence[Planned], *, jobs: int | None, cpus: int, gpus: int, r
     if not left:
         return f"{said}: nothing to submit"
     name = "navrl-" + hashlib.sha256("\n".join(str(run.run_dir) for run in plan).encode()).hexdigest()[:8]
-    queued = _call("squeue", "--me", "--noheader", "--format=%A", f"--name={name}").split()
+    queued = _call("squeue", "--me", "--noheader", "--format=%F", f"--name={name}").split()
     if queued:
         return f"{said}; job {queued[0]} ({name}) is still queued or running: nothing more is submitted before it ends"
     directory = plan[0].run_dir.parents[2] / "logs" / "slurm" / name

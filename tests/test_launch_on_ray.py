@@ -1,0 +1,69 @@
+"""Runs on a Ray cluster of two nodes: each has its place, and one whose node is lost goes on on the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ray_tools import Cluster
+from whole_runs import ROOT, rows, run_dirs, summary, tiny_argv
+
+from navrl.tracking.record import read_events
+
+STEPS = 12000
+
+
+def launch(cluster_environ: dict[str, str], root: Path, *words: str) -> subprocess.Popen:
+    (root / "tiny.yaml").write_text("env_id: simple_spread\n")
+    flags = tiny_argv(root / "runs", "--total_env_steps", str(STEPS), "--checkpoint_interval", "2", "--eval_interval", "1000",
+                      "--privacy", "strict")  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "scripts" / "launch.py"), "--config", "tiny.yaml", "--seeds", "1-2", "--engine", "ray",
+         *words, "--", *flags],
+        cwd=root, env=cluster_environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def test_a_lost_node_and_a_signal(tmp_path: Path) -> None:
+    """The launcher is stopped while one run is on each node; repeated, one node is killed with all that is on it."""
+    with Cluster(2) as cluster:
+        first = launch(cluster.environ, tmp_path)
+        wait_for(lambda: all(have_rows(cluster, node) for node in range(2)), first)
+        first.send_signal(signal.SIGTERM)
+        said = first.communicate(timeout=60)[0]
+        assert first.returncode == 143 and "2 of 2 runs are to be gone on with" in said
+        found = run_dirs(tmp_path / "runs")
+        assert [summary(run_dir)["status"] for run_dir in found] == ["interrupted"] * 2, said
+        second = launch(cluster.environ, tmp_path)
+        wait_for(lambda: have_rows(cluster, 1), second)
+        (lost,) = cluster.runs(1)
+        cluster.kill(1)
+        said = second.communicate(timeout=120)[0]
+        assert second.returncode == 0 and said.count(": finished") == 2, said
+    for run_dir in found:
+        assert summary(run_dir)["status"] == "finished"
+        assert [row["step"] for row in rows(run_dir)] == list(range(0, STEPS + 1, 400))
+        assert sum(event["event"] == "attempt" for event in read_events(run_dir)) == (3 if run_dir == lost else 2)
+
+
+def have_rows(cluster: Cluster, node: int) -> bool:
+    return any(len(rows(run_dir)) > 2 for run_dir in cluster.runs(node))
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate(timeout=10)[0]
+        time.sleep(0.1)
+
+
+def test_no_cluster_at_the_address(tmp_path: Path) -> None:
+    environ = os.environ | {"RAY_ADDRESS": "127.0.0.1:1", "OMP_NUM_THREADS": "1"}
+    process = launch(environ, tmp_path)
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 2 and "RAY_ADDRESS" in said.splitlines()[-1] and "Traceback" not in said, said
+    assert not (tmp_path / "runs").exists()
