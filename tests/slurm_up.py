@@ -115,5 +115,5 @@ class Slurm:
                 daemon.wait()
 
     def _ask(self, *command: str) -> str:
-        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=180)
         return done.stdout.strip() if done.returncode == 0 else f"error: {done.stderr.strip()}"
