@@ -21,8 +21,10 @@ from whole_runs import ROOT, call, run_dirs, tiny_argv
 
 from navrl.analysis.comparison import Outcome, compare
 from navrl.analysis.pull import parse, pull
-from navrl.analysis.records import Run, load
+from navrl.analysis.pull_mlflow import runs_of
+from navrl.analysis.records import BASE_COLUMNS, Run, load
 from navrl.config import Config
+from navrl.tracking.client import ClientError
 from navrl.tracking.hub import TrackerHub
 
 pytest.importorskip("wandb")
@@ -115,12 +117,24 @@ def test_an_mlflow_server_gives_the_runs_of_the_records(published) -> None:
     assert len(left_out) == OTHERS and all("NAVRL did not make it" in left.reason for left in left_out)
 
 
-def test_without_artifacts_the_configuration_has_its_types_back(published) -> None:
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """What the client's process does, in this one, which has MLflow imported already."""
+    import mlflow
+
+    (tmp_path / "client").mkdir()
+    monkeypatch.chdir(tmp_path / "client")
+    monkeypatch.setattr("navrl.tracking.mlflow.keep_to_itself", lambda: None)  # it changes the environment for good
+    yield lambda reference: list(runs_of(**parse(reference)[1], wanted=[*BASE_COLUMNS, *METRICS]))
+    mlflow.set_tracking_uri(None)
+
+
+def test_without_artifacts_the_configuration_has_its_types_back(published, here) -> None:
     """The same database asked directly: only the server leads to its artifacts. And seed 1 has begun again."""
     client = mlflow_tools.client(published.uri)
     (again,) = mlflow_tools.runs(client, "tags.seed = '1'")
     client.update_run(again.info.run_id, status="RUNNING")
-    found, _ = pull(f"mlflow:{published.uri}:NAVRL:{GROUP}", METRICS)
+    found = sorted(here(f"mlflow:{published.uri}:NAVRL:{GROUP}"), key=lambda run: run.name)
     client.update_run(again.info.run_id, status="FINISHED")
     assert [(run.status, "final" in run.summary) for run in found] == [("running", False), ("finished", True)]
     for run, local in zip(found, published.local):
@@ -129,6 +143,15 @@ def test_without_artifacts_the_configuration_has_its_types_back(published) -> No
         assert [type(run.config[key]) for key in science] == [type(value) for value in science.values()]
         assert run.metadata == {} and (run.seed, run.group) == (local.seed, GROUP)
         assert np.array_equal(run.columns["eval/success_rate"], local.columns["eval/success_rate"], equal_nan=True)
+
+
+@pytest.mark.parametrize(("reference", "words"), [
+    ("mlflow:{uri}:NAVLR", "there is no experiment 'NAVLR'; nearest: NAVRL"),
+    ("mlflow:{uri}:NAVRL:other", f"there is no group 'other'; nearest: {GROUP}"),
+])  # fmt: skip
+def test_what_is_not_there_is_said_with_what_comes_nearest(reference: str, words: str, published, here) -> None:
+    with pytest.raises(ClientError, match=re.escape(words)):
+        here(reference.format(uri=published.uri))
 
 
 def test_wandb_gives_the_runs_of_the_records(published, monkeypatch) -> None:
@@ -157,7 +180,6 @@ def test_no_torch_is_needed() -> None:
 
 
 @pytest.mark.parametrize(("reference", "words"), [
-    ("mlflow:{server}:NAVLR", "there is no experiment 'NAVLR'; nearest: NAVRL"),
     ("mlflow:{server}", "names no runs; write mlflow:URI:EXPERIMENT[:GROUP]"),
     ("mlflow:http://127.0.0.1:{port}:NAVRL", "does not answer"),
     ("mlflow:sqlite:///no/such.db:NAVRL", "there is no sqlite:///"),

@@ -38,13 +38,14 @@ def runs_of(uri: str, experiment: str, group: str | None, wanted: Sequence[str] 
     if group is not None and group not in groups:
         raise missing("group", group, groups)
     for run in every:
-        source = f"mlflow:{redact(uri)}:{experiment}/{run.info.run_id}"
-        if PARENT_OF in run.data.tags:  # what holds a group together is no run of its own
+        tags, source = run.data.tags, f"mlflow:{redact(uri)}:{experiment}/{run.info.run_id}"
+        # What holds a group together is no run of its own
+        if PARENT_OF in tags or group not in (None, tags.get("group")):
             continue
-        if UID not in run.data.tags:
-            yield LeftOut(f"{source} ({run.info.run_name})", "NAVRL did not make it (no tag navrl.uid)")
-        elif group in (None, run.data.tags.get("group")):
+        if UID in tags:
             yield _run(client, run, source, wanted)
+        else:
+            yield LeftOut(f"{source} ({run.info.run_name})", "NAVRL did not make it (no tag navrl.uid)")
 
 
 def _every_run(client: Any, experiment_id: str) -> Iterator[Any]:
