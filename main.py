@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -13,17 +14,24 @@ def main(argv: list[str]) -> int:
         from envs.registry import validate_settings
         from navrl.config_sources import load
         from navrl.faults import ConfigError
-        from navrl.pipes import place_in_run
+        from runners.companions import Place, companions, end_with_rank_0, place_in_run
 
-        rank = 0
+        place = Place()
         try:
-            rank, size = place_in_run(os.environ)
+            place = place_in_run(os.environ)
             loaded = load(argv, os.environ, validate_settings)
-            from runners.experiment import run  # torch is imported only once the configuration is good
+            with contextlib.ExitStack() as started:
+                if place.size == 1 and loaded.config.processes > 1:
+                    place = started.enter_context(companions(loaded.config.processes, argv))
+                end_with_rank_0(place)
+                from runners.experiment import run  # torch is imported only once the configuration is good
 
-            return run(loaded, [sys.executable, *sys.argv], stop, rank, size)
+                code = run(loaded, [sys.executable, *sys.argv], stop, place)
+            if place.rank > 0:
+                os._exit(code)  # it holds nothing, and a thread of gloo that meets the interpreter's end would abort it
+            return code
         except ConfigError as error:
-            if rank == 0:  # all have the same to say
+            if place.rank == 0:  # all have the same to say
                 print(error, file=sys.stderr)
             return error.exit_code
 

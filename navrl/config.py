@@ -304,6 +304,11 @@ class Config(BaseModel):
         1, "Threads of torch in the training process.", ge=1, le=1024,
         larger="pays for wide networks only; small ones get several times slower", smaller="1 is right on most CPUs",
     )
+    processes: int = _machine(
+        1, "Processes that share the copies of one run on this machine, each on a core (or GPU) of its own. Across "
+        "machines torchrun starts them instead, and its number counts.", ge=1, le=1024,
+        larger="faster while cores are free; num_envs must be a multiple", smaller="cores are left for other runs",
+    )
     num_workers: int | None = _machine(
         None, "Worker processes of the mpe2 and pettingzoo backends; 0 steps the copies in the training process. "
         "null: one a core, at most num_envs.", ge=0, le=4096)
@@ -420,6 +425,8 @@ class Config(BaseModel):
         check(self.network != "gru" or self.chunk_length is None or self.rollout_length % self.chunk_length == 0,
               "chunk_length rollout_length network",
               f"{self.chunk_length} does not divide rollout_length {self.rollout_length}; null takes the whole rollout")
+        check(self.num_envs % self.processes == 0, "num_envs processes",
+              f"{self.num_envs} copies cannot be shared equally by {self.processes} processes; take a multiple of that")
         check(not self.layer_norm or self.network != "entity", "layer_norm network",
               "network: entity has none; leave it false, or use network: mlp or gru")
         check(self.hidden_size % 4 == 0 or self.network != "entity", "hidden_size network",

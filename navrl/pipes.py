@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NoReturn
-
-from navrl.faults import ConfigError, Fault
 
 
 def run_program(main: Callable[[list[str]], int], *, unread: int = 0) -> NoReturn:
@@ -54,23 +52,6 @@ def whole(low: int) -> Callable[[str], int]:
         return value
 
     return read
-
-
-def place_in_run(environ: Mapping[str, str]) -> tuple[int, int]:
-    """(rank, number of processes) of this process in a run across processes, as torchrun sets them; (0, 1) without.
-
-    Raises ConfigError where the variables contradict one another.
-    """
-    if not all(name in environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
-        return 0, 1
-    try:
-        rank, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
-    except ValueError:
-        rank, size = 0, 0
-    if not 0 <= rank < size:
-        message = f"{environ['RANK']} of WORLD_SIZE {environ['WORLD_SIZE']} is no place in a run; torchrun sets both"
-        raise ConfigError([Fault("RANK", f"{message}, unset them for a run in one process")])
-    return rank, size
 
 
 def hold_output() -> None:

@@ -150,13 +150,17 @@ ALONE = Ranks()
 
 
 @contextlib.contextmanager
-def connected(ranks: Ranks, device: torch.device) -> Iterator[None]:
-    """The ranks can talk in here: gloo between CPUs, NCCL for tensors on GPUs. Raises RankLost where they cannot."""
+def connected(ranks: Ranks, device: torch.device, meet: str = "env://") -> Iterator[None]:
+    """The ranks can talk in here: gloo between CPUs, NCCL for tensors on GPUs. Raises RankLost where they cannot.
+
+    meet: a URL as torch.distributed takes them; ``env://`` as torchrun's variables say.
+    """
     if ranks.size == 1:
         yield
         return
     with _noticing_loss():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, meet, timeout=PATIENCE, rank=ranks.rank, world_size=ranks.size)
     try:
         yield
     finally:

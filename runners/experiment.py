@@ -31,6 +31,7 @@ from navrl.source import project_root
 from navrl.tracking.hub import TrackerHub
 from navrl.tracking.record import LocalRecord, RecordError, read_summary
 from runners import report
+from runners.companions import Place
 from runners.evaluation import evaluate
 from runners.final import EVALUATION_SEED, artifacts_of, evaluate_finally
 from runners.guards import NonFiniteError, require_finite, rollout_tensors
@@ -53,23 +54,23 @@ Made = TypeVar("Made")
 RETURN_SCALES = {"simple_spread": "A (per agent, mpe2 v3)"}
 
 
-def run(loaded: Loaded, command: Sequence[str], stop: StopRequest, rank: int = 0, size: int = 1) -> int:
+def run(loaded: Loaded, command: Sequence[str], stop: StopRequest, place: Place = Place()) -> int:
     """Run one experiment from its configuration to its summary; returns the exit code (see README, "Exit codes").
 
     stop: entered already; it is told to defer signals once there is a run directory to keep whole.
-    rank, size: this process's place among those that share the run (torchrun); rank 0 alone reports and writes.
+    place: this process's among those that share the run; rank 0 alone reports and writes.
 
     Raises ConfigError for everything that can be found out before a directory is made.
     """
     config = loaded.config
     filter_texts(config.log_filter)  # what is said before there is a record too
     torch.set_num_threads(config.torch_threads)
-    ranks = Ranks(rank, size)
+    ranks = Ranks(place.rank, place.size)
     device = resolve_device(config.device, ranks)
     require_equal_shares(config, ranks)
     with contextlib.ExitStack() as opened:
         try:
-            opened.enter_context(connected(ranks, device))
+            opened.enter_context(connected(ranks, device, place.meet))
             with ranks.together():
                 runner = _make_runner(config, device, ranks, opened, stop)
                 if ranks.first:

@@ -130,8 +130,8 @@ class OnPolicyRunner:
         """Raises ValueError where the state is of another number of ranks, another task or another batch size."""
         shares = [state, *state.get("others", ())]
         if len(shares) != self.ranks.size:
-            raise ValueError(f"it was trained by {len(shares)} processes and there are {self.ranks.size}: go on with "
-                             + (f"torchrun --nproc_per_node={len(shares)}" if len(shares) > 1 else "one, without torchrun"))
+            raise ValueError(f"it was trained by {len(shares)} processes and there are {self.ranks.size}: go on with as "
+                             f"many (--processes {len(shares)}, or torchrun)")
         state = state | shares[self.ranks.rank]
         self.algorithm.load_state_dict(state["algorithm"])
         self.obs = self.env.load_state_dict(state["env"])

@@ -18,9 +18,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 from envs.mpe.simple_spread import BatchedSimpleSpread  # noqa: E402
 from learner_tools import CPU, learner_config  # noqa: E402
 from navrl.algorithms.mappo import MAPPO  # noqa: E402
-from navrl.pipes import place_in_run  # noqa: E402
 from navrl.ranks import RankFailed, Ranks, connected  # noqa: E402
 from navrl.rollout import Rollout  # noqa: E402
+from runners.companions import place_in_run  # noqa: E402
 from runners.on_policy import OnPolicyRunner  # noqa: E402
 
 ENVS, STEPS = 8, 30  # 30 steps: an episode ends amid the rollout, so time limits bootstrap on every rank
@@ -75,7 +75,8 @@ def first_iteration(ranks: Ranks, flags: tuple[str, ...]) -> dict[str, torch.Ten
 
 def main(path: str) -> None:
     torch.set_num_threads(1)
-    ranks = Ranks(*place_in_run(os.environ))
+    place = place_in_run(os.environ)
+    ranks = Ranks(place.rank, place.size)
     with connected(ranks, CPU):
         results = {name: first_iteration(ranks, flags) for name, flags in CASES.items()}
         alike = ranks.gather([result["weights"].numpy().tobytes() for result in results.values()])
@@ -88,6 +89,8 @@ def main(path: str) -> None:
             results["an error of rank 1"] = str(error)
     if ranks.first:
         torch.save(results, path)
+    else:
+        os._exit(0)  # as main.py does
 
 
 if __name__ == "__main__":

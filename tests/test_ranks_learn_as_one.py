@@ -7,16 +7,19 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import rank_updates
 import torch
 from stop_tools import descendants, wait_for_rows
-from whole_runs import ROOT, metadata, resume, rows, run_dirs, same_run, summary, tiny_argv, train
+from whole_runs import ROOT, metadata, program, resume, rows, run_dirs, same_run, summary, tiny_argv, train
 
+from navrl.faults import ConfigError
 from navrl.ranks import ALONE
+from navrl.tracking.record import read_summary
+from runners.companions import Place, place_in_run
 
 FLAGS = ("--total_env_steps", "20000", "--checkpoint_interval", "5", "--num_envs", "8", "--eval_interval", "10")
 
@@ -43,6 +46,13 @@ def pid_of_rank(launcher: subprocess.Popen, rank: int) -> int:
         if f"\0RANK={rank}\0".encode() in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
             return pid
     raise AssertionError(f"no process of rank {rank}")
+
+
+def gone_within(seconds: float, pids: list[int]) -> None:
+    deadline = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, f"still there: {pids}"
+        time.sleep(0.05)
 
 
 def test_the_first_update_equals_that_of_one_process(tmp_path: Path) -> None:
@@ -106,19 +116,49 @@ def test_stopped_and_killed_it_goes_on_as_if_it_never_was(whole: Path, tmp_path:
     assert about["last"]["step"] == rows(run_dir)[-1]["step"] < 20000
 
     wrong = resume(run_dir)  # in one process
-    assert wrong.code == 2 and "torchrun --nproc_per_node=2" in wrong.err
+    assert wrong.code == 2 and "--processes 2" in wrong.err
 
-    launcher = torchrun("main.py", "--resume", str(run_dir))
-    wait_for_rows(launcher, tmp_path, len(rows(run_dir)) + 20)
-    os.kill(pid_of_rank(launcher, 1), signal.SIGKILL)
-    code, out, err = finish(launcher)
+    again = ["--resume", str(run_dir), "--processes", "2"]  # without torchrun from here on
+    first = program(again)
+    while not (companions := descendants(first.pid)):
+        time.sleep(0.01)
+    first.kill()  # before they have met
+    first.communicate()
+    gone_within(10, companions)
+
+    first = program(again)
+    wait_for_rows(first, tmp_path, len(rows(run_dir)) + 20)
+    companion = pid_of_rank(first, 1)
+    os.kill(companion, signal.SIGKILL)
+    code, out, err = finish(first)
     about = summary(run_dir)
-    assert code != 0 and about["status"] == "failed" and "another process of this run has ended" in about["reason"]
-    assert "Traceback" not in (run_dir / "console.log").read_text()
+    assert code == 1 and about["status"] == "failed" and "another process of this run has ended" in about["reason"]
+    assert err.splitlines()[-1] == about["reason"] and "Traceback" not in err + (run_dir / "console.log").read_text()
 
-    code, out, err = finish(torchrun("main.py", "--resume", str(run_dir)))
+    first = program(again)
+    wait_for_rows(first, tmp_path, len(rows(run_dir)) + 20)
+    companion = pid_of_rank(first, 1)
+    first.kill()
+    first.communicate()
+    gone_within(10, [companion])
+    assert read_summary(run_dir)["status"] == "crashed"
+
+    code, out, err = finish(program(again))
     assert code == 0, err
     same_run(run_dir, whole)
+
+
+def test_an_unequal_share_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    refused = train(tmp_path / "runs", "--processes", "2", "--num_envs", "9")
+    assert refused.code == 2 and "num_envs: 9 copies cannot be shared equally by 2 processes" in refused.err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("environment", [{"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "one", "WORLD_SIZE": "2"}])
+def test_a_place_that_no_run_has_is_refused(environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="RANK"):
+        place_in_run(environment | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"})
+    assert place_in_run(environment) == Place()  # left over from something else: no address to meet at
 
 
 @pytest.mark.parametrize("flags", [("--num_envs", "9"), ("--lr", "fast")])
