@@ -59,7 +59,7 @@ def worker(file: Path, *flags: str, **options: Any) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def finish(process: subprocess.Popen, timeout: float = 120) -> str:
+def finish(process: subprocess.Popen, timeout: float = 240) -> str:
     """What a worker said, once it has ended well."""
     said, _ = process.communicate(timeout=timeout)
     assert process.returncode == 0, said
@@ -78,7 +78,7 @@ def kill(process: subprocess.Popen, *, with_runs: bool) -> int:
     return len(victims)
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it does not come about"

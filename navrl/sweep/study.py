@@ -212,5 +212,5 @@ def told(storage: str) -> Iterator[None]:
     except ImportError as error:
         raise StudyError(f"{error.name or error} is not installed: pip install -r requirements-sweep.txt") from error
     except STORAGE_ERRORS as error:
-        cause = next((line.strip() for line in reversed(str(error.__cause__ or error).splitlines()[:2]) if line.strip()), "")
+        cause = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise StudyError(redact(f"--storage {storage} cannot be used: {cause or type(error).__name__}")) from error
