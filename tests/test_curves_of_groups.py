@@ -54,8 +54,8 @@ def test_a_run_without_the_metric_takes_no_mean_from_the_others() -> None:
 
 @pytest.mark.parametrize("gap", [float("nan"), float("inf")])
 def test_rows_without_a_finite_value_are_bridged(gap: float) -> None:
-    assert aligned(make_run("g", 1, {0: 1.0, 10: gap, 20: 3.0}), make_run("g", 2, {0: 1.0, 10: 1.0, 20: 1.0})).mean.tolist() == [
-        1.0, 1.5, 2.0]  # fmt: skip
+    curve = aligned(make_run("g", 1, {0: 1.0, 10: gap, 20: 3.0}), make_run("g", 2, {0: 1.0, 10: 1.0, 20: 1.0}))
+    assert curve.mean.tolist() == [1.0, 1.5, 2.0]
 
 
 def test_bands_by_hand() -> None:

@@ -95,7 +95,7 @@ def _budgets(groups: Sequence[Group]) -> list[str]:
     if len({budget for found in budgets.values() for budget in found}) < 2:
         return []
     each = (f"{label} {' or '.join(map(str, found))}" for label, found in budgets.items() if found)
-    return [f"budgets differ (environment steps): {listed(each)}; compare at one step, not final values"]
+    return [f"budgets differ (environment steps): {listed(each)}; compare them at one step (--at)"]
 
 
 def _task(groups: Sequence[Group]) -> list[str]:

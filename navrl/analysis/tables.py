@@ -211,18 +211,19 @@ def as_csv(table: Table) -> str:
 
 
 def as_latex(comparison: Comparison) -> str:
-    """Interquartile means with intervals, one row a group and one column a metric (packages booktabs, amsmath)."""
-    lines = [
-        f"% {METHOD.replace('%', chr(92) + '%')}",
-        r"\begin{tabular}{l" + "c" * len(comparison.metrics) + "}",
-        r"\toprule",
-    ]
+    """Interquartile means with intervals, one row a metric and one column a group (package booktabs)."""
     arrows = {"higher": r" $\uparrow$", "lower": r" $\downarrow$", None: ""}
-    heads = (metric.translate(LATEX) + arrows[comparison.better[metric]] for metric in comparison.metrics)
-    lines += [" & ".join(["group", *heads]) + r" \\", r"\midrule"]
-    for group in comparison.groups:
-        cells = (_latex(comparison.outcomes[group.label, metric].iqm) for metric in comparison.metrics)
-        lines.append(" & ".join([group.label.translate(LATEX), *cells]) + r" \\")
+    labels = [group.label for group in comparison.groups]
+    lines = [
+        "% " + METHOD,
+        r"\begin{tabular}{l" + "c" * len(labels) + "}",
+        r"\toprule",
+        " & ".join(["metric", *(label.translate(LATEX) for label in labels)]) + r" \\",
+        r"\midrule",
+    ]
+    for metric in comparison.metrics:
+        cells = (_latex(comparison.outcomes[label, metric].iqm) for label in labels)
+        lines.append(" & ".join([metric.translate(LATEX) + arrows[comparison.better[metric]], *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
