@@ -41,6 +41,8 @@ def main(argv: list[str]) -> int:
             runs, wanted, left_out=left_out, axes=(options.axis,) if options.out else (), band=options.band,
             smooth=options.smooth, at=options.at, thresholds=thresholds,
         )  # fmt: skip
+        if not comparison.metrics:
+            raise ValueError(f"no run has any of {', '.join(wanted)}; name other metrics with --metric")
         text = as_text(comparison)
         if options.out:
             write(comparison, text, options.axis, options.out)

@@ -223,6 +223,14 @@ def test_bad_words_are_one_line(
     assert sorted(runs.rglob("*")) == before and (runs / "file").read_text() == "mine"
 
 
+def test_runs_without_any_of_the_usual_metrics(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    add_record(tmp_path / "g" / "run", [{"step": 0, "train/entropy": 1.0}])
+    code, out, err = said_by(script, capsys, tmp_path / "g")
+    assert code == 2 and out == "" and re.fullmatch(r"no run has any of eval/episode_reward, .*--metric\n", err)
+
+
 def test_the_program_itself(runs: Path) -> None:
     environ = os.environ | {"NAVRL_RUNS": str(runs)}
     done = subprocess.run(
