@@ -16,7 +16,6 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from whole_runs import ROOT
 
 from envs.registry import validate_settings
-from navrl.config import Config
 from navrl.faults import ConfigError
 from navrl.sweep import search, spec
 from navrl.sweep.place import locate
@@ -234,4 +233,3 @@ def test_a_missing_optuna_is_one_line(tmp_path: Path) -> None:
         assert done.stderr == "optuna is not installed: pip install -r requirements-sweep.txt\n"
 
 
-assert set(Config.model_fields) >= SEARCHED

@@ -137,7 +137,7 @@ def test_trials_end_early_exactly_where_wandbs_own_engine_ends_them(goal: str) -
         ours = {trial.number for trial in running if study.pruner.prune(study, trial)}
         assert ours == expected, (rule, [run.history for run in theirs])
         stopped, spared = stopped + len(expected), spared + len(running) - len(expected)
-    assert stopped > 100 and spared > 100
+    assert stopped > 50 and spared > 50
 
 
 def test_a_trial_that_died_is_held_against_nobody() -> None:
