@@ -117,13 +117,13 @@ def test_files_hold_what_was_compared(
 def test_latex_is_a_table_whatever_groups_are_called(script: ModuleType, runs: Path, capsys: pytest.CaptureFixture,
                                                      tmp_path: Path) -> None:  # fmt: skip
     pytest.importorskip("matplotlib")
-    (runs / "NAVRL" / "first").rename(runs / "NAVRL" / r"a_b&50%#{$x$}~^\c")
+    (runs / "NAVRL" / "first").rename(runs / "NAVRL" / r"_b&50%#{$\x$}~^c")
     code, _, err = said_by(script, capsys, runs, "--out", tmp_path / "out", "--metric", REWARD)
     assert (code, err) == (0, "")
     text = (tmp_path / "out" / "results.tex").read_text()
     lines = [line for line in text.splitlines() if not line.startswith("%")]
     assert lines[0] == r"\begin{tabular}{lcc}" and lines[-1] == r"\end{tabular}"
-    escaped = r"a\_b\&50\%\#\{\$x\$\}\textasciitilde{}\textasciicircum{}\textbackslash{}c"
+    escaped = r"\_b\&50\%\#\{\$\textbackslash{}x\$\}\textasciitilde{}\textasciicircum{}c"
     assert rf"metric & {escaped} & second \\" in lines, text
     assert re.search(
         r"eval/episode\\_reward \$\\uparrow\$ & \$-6.7\$ \{\\small \$\[-\S+ -\S+\]\$\} & \$-8.7\$ ", text

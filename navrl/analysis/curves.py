@@ -88,13 +88,9 @@ def align(runs: Sequence[Run], metric: str, axis: str, band: str = "bootstrap", 
         positions = positions[np.linspace(0, len(positions) - 1, POINTS).round().astype(int)]
     raw = _at(positions, rough)
     values = _at(positions, [points(run, metric, axis, smooth) for run in runs]) if smooth > 0 else raw
-    mean, low, high = (np.full(len(positions), np.nan) for _ in range(3))
-    everywhere = np.isfinite(values[has]).all(0)
-    shared = values[has][:, everywhere]
-    mean[everywhere] = shared.mean(0)
-    if len(shared) > 1 and everywhere.any():
-        low[everywhere], high[everywhere] = _band(shared, band)
-    return Curve(positions, values, raw, mean, low, high, int(has.sum()))
+    present = values[has]  # NaN where one of them has none, and so in its mean and band
+    low, high = _band(present, band) if len(present) > 1 else np.full((2, len(positions)), np.nan)
+    return Curve(positions, values, raw, present.mean(0), low, high, len(present))
 
 
 def at_step(run: Run, metric: str, step: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ def draw_curves(comparison: Comparison, axis: str, out: Path) -> None:
                 if np.isfinite(curve.low).any():
                     panel.fill_between(curve.positions, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
                 panel.plot(curve.positions, curve.mean, style, color=colour, linewidth=2, label=_name(group))
-            panel.set_title(metric + ARROWS[comparison.better[metric]], fontsize=10)
+            panel.set_title(_plain(metric) + ARROWS[comparison.better[metric]], fontsize=10)
             panel.set_xlabel(AXIS_NAMES[axis], fontsize=8)
             panel.xaxis.set_major_locator(MaxNLocator(5))
             panel.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -114,7 +115,7 @@ def draw_profiles(comparison: Comparison, out: Path) -> None:
                                        linewidth=0)  # fmt: skip
                 panel.plot(profile.values, profile.share, style, color=colour, linewidth=2, drawstyle="steps-post",
                            label=_name(group))  # fmt: skip
-            panel.set_title(metric + ARROWS[comparison.better[metric]], fontsize=10)
+            panel.set_title(_plain(metric) + ARROWS[comparison.better[metric]], fontsize=10)
             panel.set_xlabel("final value", fontsize=8)
             panel.set_ylabel("share of runs better", fontsize=8)
             panel.set_ylim(-0.03, 1.03)
@@ -152,7 +153,7 @@ def _draw_groups(
                 panel.plot([index - 0.3, index + 0.3], [middle, middle], color=colour, linewidth=2)
                 if np.isfinite(low):
                     panel.plot([index, index], [low, high], color=colour, linewidth=2)
-            panel.set_title(metric + ARROWS[comparison.better[metric]], fontsize=10)
+            panel.set_title(_plain(metric) + ARROWS[comparison.better[metric]], fontsize=10)
             panel.set_xlim(-0.6, len(comparison.groups) - 0.4)
             panel.set_xticks([])
         _legend(figure, axes, note)
@@ -170,7 +171,14 @@ def _look(index: int) -> tuple[str, str]:
 
 
 def _name(group: Group) -> str:
-    return f"{group.label} ({len(group.runs)} seed{'s' if len(group.runs) > 1 else ''})"
+    count = f"{len(group.runs)} seed{'s' if len(group.runs) > 1 else ''}"
+    name = _plain(f"{group.label} ({count})")
+    return " " + name if name.startswith("_") else name  # matplotlib shows no label that begins so
+
+
+def _plain(text: str) -> str:
+    """Text of a record is no formula."""
+    return text.replace("$", r"\$")
 
 
 @contextmanager
@@ -201,6 +209,7 @@ def _legend(figure: Any, axes: Any, note: str) -> None:
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels()):
             entries.setdefault(label, handle)
-    columns = max(1, min(3, len(entries)))
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, fontsize=8, title=note,
-                  title_fontsize=8)  # fmt: skip
+    characters = int(13 * figure.get_figwidth())
+    columns = characters // (max(map(len, entries)) + 8) if entries else 1
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=max(1, min(3, columns)), fontsize=8,
+                  title=textwrap.fill(note, characters), title_fontsize=8)  # fmt: skip
