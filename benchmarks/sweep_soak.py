@@ -6,8 +6,8 @@ Each worker is ``scripts/sweep.py``, as on a machine of its own. At random momen
 that its runs go on, or with its runs. It is started again with the same command a moment later, or only once the other
 one has had the time to take its trials over. In the end the study is held against the records of the runs: each trial
 ended once, each run belongs to one trial and has each step once, and every value is the mean over seeds of the last
-logged ones. Then it is given once more and has nothing to do. --storage postgresql (a throw-away server), sqlite or
-journal. Exit code 1 where anything is lost or doubled.
+logged ones. Then the command is given once more and has nothing to do, and the sweep is reported (ROOT/report).
+--storage postgresql (a throw-away server), sqlite or journal. Exit code 1 where anything is lost or doubled.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
+import subprocess
 import sys
 import tempfile
 import time
@@ -70,22 +71,29 @@ def soak(options: argparse.Namespace, root: Path, storage: str) -> int:
     if len(sweep_tools.trials_of(storage)) != len(trials):
         wrong.append(f"given again it began something: {said}")
     for line in (
-        f"storage {storage.partition(':')[0]}, {options.workers} workers, {options.seeds} seeds a trial, {seconds:.0f} s",
+        f"{options.storage}, {options.workers} workers, {options.seeds} seeds a trial, {seconds:.0f} s",
         "kills -9: " + ", ".join(f"{value} {key}" for key, value in sorted(counts.items())),
         f"trials that count {len(board)}: " + ", ".join(
             f"{n} {state}" for state, n in Counter(s.result.state.name.lower() for s in board if s.result).items()),
-        f"taken over {sum(len(slot.trials) - 1 for slot in board)} times, in {sum(len(s.trials) > 1 for s in board)} trials",
+        f"taken over: {sum(len(slot.trials) > 1 for slot in board)} trials, "
+        f"{sum(len(slot.trials) - 1 for slot in board)} times",
         f"begun too many and given back {sum(t.user_attrs.get(slots.REASON) == slots.SURPLUS for t in trials)}",
         f"runs {len(sweep_tools.records(root / 'runs'))}, of {options.trials * options.seeds}",
         "lost or doubled: " + ("; ".join(wrong) or "nothing"),
     ):  # fmt: skip
         print(line)
-    return int(bool(wrong))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "sweep_report.py"), str(file), "--storage", storage, "--seeds",
+         f"1-{options.seeds}", "--out", str(root / "report")], text=True, capture_output=True,
+    )  # fmt: skip
+    print(done.stdout + done.stderr)
+    return int(bool(wrong) or done.returncode)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in {"trials": 14, "seeds": 2, "workers": 2, "kills": 6, "seed": 0, "steps": 8000, "timeout": 900}.items():
+    numbers = {"trials": 14, "seeds": 2, "workers": 2, "kills": 6, "seed": 0, "steps": 8000, "timeout": 900}
+    for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--every", type=float, default=15.0, help="at most so many seconds between two kills")
     parser.add_argument("--prune", action="store_true", help="with early termination")

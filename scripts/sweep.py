@@ -2,11 +2,11 @@
 
     python scripts/sweep.py configs/sweep/bayes_fine.yaml --trials 40 --jobs 2 --seeds 1-3 [-- --key value ...]
 
-Given again, on as many machines as share the study, the command goes on until all trials have ended; what was killed goes
-on where it was. What follows -- is for main.py and wins over the file's command.
+Given again, on as many machines as share the study, the command goes on until all trials have ended; what was killed
+goes on where it was. What follows -- is for main.py and wins over the file's command.
 
-Exit code: 0 all trials ended, some of them early where the file says so · 1 some failed, which are listed · 2 bad input,
-nothing was started · 130 / 143 / 138 stopped by SIGINT / SIGTERM / SIGUSR1, and the same command goes on.
+Exit code: 0 all trials ended, some of them early where the file says so · 1 some failed, which are listed · 2 bad
+input, nothing was started · 130 / 143 / 138 stopped by SIGINT / SIGTERM / SIGUSR1, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def arguments() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument("file", help="the sweep, in W&B's YAML format")
     parser.add_argument("--trials", type=whole(1), metavar="T",
-                        help="of the whole sweep, all calls and machines together (default: run_cap of the file; for a grid "
-                             "all its points)")  # fmt: skip
+                        help="of the whole sweep, all calls and machines together (default: run_cap of the file; for a "
+                             "grid all its points)")  # fmt: skip
     parser.add_argument("--jobs", type=whole(1), metavar="J", help="runs at once here (default: one a core)")
     parser.add_argument("--seeds", nargs="+", metavar="SEED",
-                        help="1-3, or 1,2,9: runs of every trial, whose mean is its value (default: the configuration's)")
-    parser.add_argument("--storage", help="where the study is: sqlite:///FILE, postgresql://USER@HOST/DATABASE, which many "
-                        "machines share, or journal:FILE (default: sqlite, sweeps.db beside the runs)")  # fmt: skip
+                        help="1-3, or 1,2,9: runs of every trial, whose mean is its value (default: the file's seed)")
+    parser.add_argument("--storage", help="where the study is: sqlite:///FILE, postgresql://USER@HOST/DATABASE, which "
+                        "many machines share, or journal:FILE (default: sqlite, beside the runs)")  # fmt: skip
     parser.add_argument("--retries", type=whole(0), default=2, help="how often a run that crashed is gone on with "
                         "(default: 2)")  # fmt: skip
     parser.add_argument("--heartbeat", type=whole(1), default=15, metavar="SECONDS",

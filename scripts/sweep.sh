@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run a W&B sweep file offline: scripts/sweep.sh FILE [--trials T] [--jobs J] [--seeds 1-3] [--storage URL] [-- --key value ...]
+# Run a W&B sweep file offline:
+#   scripts/sweep.sh FILE [--trials T] [--jobs J] [--seeds 1-3] [--storage URL] [-- --key value ...]
 # Needs: pip install -r requirements-sweep.txt. Give the same command again, here or on a machine that shares the study,
 # to go on. The best configuration afterwards: python scripts/sweep_report.py FILE
 set -euo pipefail

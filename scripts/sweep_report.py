@@ -29,12 +29,13 @@ def main(argv: list[str]) -> int:
     end = argv.index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:end])
     try:
-        from navrl.sweep.study import StudyError  # first: without Optuna nothing else is worth the wait
-
+        import optuna  # noqa: F401, I001
         import matplotlib  # noqa: F401
         import sklearn  # noqa: F401  (Optuna's importance)
+
         from navrl.sweep import report
         from navrl.sweep.place import locate
+        from navrl.sweep.study import StudyError
     except ImportError as error:
         print(f"{error.name} is not installed: pip install -r requirements-sweep.txt", file=sys.stderr)
         return 2

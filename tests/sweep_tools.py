@@ -26,8 +26,8 @@ from navrl.sweep.study import open_storage
 METRIC = "train/episode_reward_mean"
 # 10 iterations of 4 copies x 25 steps
 TINY = {
-    "num_envs": 4, "rollout_length": 25, "total_env_steps": 1000, "hidden_size": 16, "mini_batch_size": 50, "ppo_epoch": 1,
-    "eval_interval": 5, "eval_episodes": 2, "final_eval_episodes": 2, "log_eval_episodes": 0, "checkpoint_interval": 2,
+    "num_envs": 4, "rollout_length": 25, "total_env_steps": 1000, "hidden_size": 16, "mini_batch_size": 50,
+    "ppo_epoch": 1, "eval_interval": 5, "eval_episodes": 2, "final_eval_episodes": 2, "log_eval_episodes": 0, "checkpoint_interval": 2,
     "num_workers": 0, "log_wandb": False, "logger": ["console"],
 }  # fmt: skip
 SEARCHED = {
@@ -38,15 +38,17 @@ SEARCHED = {
 
 
 def sweep_file(directory: Path, config: dict[str, Any] | None = None, **changes: Any) -> Path:
-    """``sweep.yaml`` over the tiny run, in ``directory``, with its runs there. changes: keys of the file; None removes."""
+    """``sweep.yaml`` over the tiny run, in ``directory``, with its runs there. changes: keys of it; None removes one."""
     base = directory / "base.yaml"
     base.write_text(yaml.safe_dump(TINY | {"run_dir": str(directory / "runs")} | (config or {})))
     content = {
-        "program": "main.py", "method": "random", "metric": {"name": METRIC, "goal": "maximize"}, "parameters": SEARCHED,
+        "program": "main.py", "method": "random", "metric": {"name": METRIC, "goal": "maximize"},
+        "parameters": SEARCHED,
         "command": ["${env}", "${interpreter}", "${program}", f"--config={base}", "--group=tiny", "${args}"],
     } | changes  # fmt: skip
     path = directory / "sweep.yaml"
-    path.write_text(yaml.safe_dump({key: value for key, value in content.items() if value is not None}, sort_keys=False))
+    kept = {key: value for key, value in content.items() if value is not None}
+    path.write_text(yaml.safe_dump(kept, sort_keys=False))
     return path
 
 
@@ -97,7 +99,7 @@ def records(root: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def problems(trials: list[optuna.trial.FrozenTrial], root: Path, total: int, seeds: int, metric: str = METRIC) -> list[str]:
+def problems(trials: list[optuna.trial.FrozenTrial], root: Path, total: int, seeds: int) -> list[str]:
     """What is lost or doubled in a sweep that has ended: its study held against the records of its runs."""
     wrong = []
     board = slots.slots_of(trials)
@@ -114,7 +116,7 @@ def problems(trials: list[optuna.trial.FrozenTrial], root: Path, total: int, see
     if len(set(used)) != len(used):
         wrong.append("a run belongs to two trials")
     if set(used) != set(runs):
-        wrong.append(f"runs of no trial: {sorted(set(runs) - set(used))}, without a record: {sorted(set(used) - set(runs))}")
+        wrong.append(f"runs of no trial {sorted(set(runs) - set(used))}, without record {sorted(set(used) - set(runs))}")
     for label, rows in runs.items():
         steps = [row["step"] for row in rows]
         if steps != sorted(set(steps)):
@@ -126,7 +128,8 @@ def problems(trials: list[optuna.trial.FrozenTrial], root: Path, total: int, see
     for trial in kept:
         if trial.state != TrialState.COMPLETE:
             continue
-        last = [[row[metric] for row in runs[label] if metric in row][-1] for label in trial.user_attrs["runs"] if label in runs]
+        rows = [runs[label] for label in trial.user_attrs["runs"] if label in runs]
+        last = [[row[METRIC] for row in each if METRIC in row][-1] for each in rows]
         if len(last) != seeds or not math.isclose(trial.value, fmean(last), rel_tol=1e-12):
             wrong.append(f"trial {trial.number}: value {trial.value}, its runs ended with {last}")
     return wrong

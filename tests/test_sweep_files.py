@@ -1,4 +1,4 @@
-"""Sweep files are W&B's: what W&B's schema takes, read as W&B reads it; what cannot be done offline is refused by name."""
+"""Sweep files are W&B's: what its schema takes, read as it reads them; what cannot be done offline is refused."""
 
 from __future__ import annotations
 
@@ -65,14 +65,18 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
                                 FloatDistribution(1e-4, 0.1, log=True)),
     "of the inverse": ({"distribution": "inv_log_uniform_values", "min": 1e-4, "max": 0.1},
                        FloatDistribution(1e-4, 0.1, log=True)),
-    "of the inverse, exponents": ({"distribution": "inv_log_uniform", "min": 2.302585092994046, "max": 9.210340371976182},
-                                  FloatDistribution(1e-4, 0.1, log=True)),
-    "in steps": ({"distribution": "q_uniform", "min": 0.1, "max": 0.5, "q": 0.1}, FloatDistribution(0.1, 0.5, step=0.1)),
-    "in whole steps": ({"distribution": "q_uniform", "min": 64, "max": 256, "q": 64}, IntDistribution(64, 256, step=64)),
+    "of the inverse, exponents": ({"distribution": "inv_log_uniform", "min": 2.302585092994046,
+                                   "max": 9.210340371976182}, FloatDistribution(1e-4, 0.1, log=True)),
+    "in steps": ({"distribution": "q_uniform", "min": 0.1, "max": 0.5, "q": 0.1},
+                 FloatDistribution(0.1, 0.5, step=0.1)),
+    "in whole steps": ({"distribution": "q_uniform", "min": 64, "max": 256, "q": 64},
+                       IntDistribution(64, 256, step=64)),
     "choices": ({"values": [0.1, 0.2]}, CategoricalDistribution((0.1, 0.2))),
-    "choices by name": ({"distribution": "categorical", "values": [True, False]}, CategoricalDistribution((True, False))),
+    "choices by name": ({"distribution": "categorical", "values": [True, False]},
+                        CategoricalDistribution((True, False))),
 }  # fmt: skip
-KEYS = {"uniform": "gae_lambda", "a range of whole numbers": "hidden_size", "in whole steps": "hidden_size", "choices by name": "value_clip"}
+KEYS = {"uniform": "gae_lambda", "a range of whole numbers": "hidden_size", "in whole steps": "hidden_size",
+        "choices by name": "value_clip"}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -94,7 +98,8 @@ def test_bounds_of_a_distribution_are_those_of_wandbs_own_engine(tmp_path: Path)
 
 
 def test_constants_and_fixed_words_reach_every_trial(tmp_path: Path) -> None:
-    file = sweep_tools.sweep_file(tmp_path, parameters=sweep_tools.SEARCHED | {"gamma": {"value": 0.95}}, project="ours")
+    parameters = sweep_tools.SEARCHED | {"gamma": {"value": 0.95}}
+    file = sweep_tools.sweep_file(tmp_path, parameters=parameters, project="ours")
     place = locate(str(file), ["--num_envs", "8"], environ={}, task_check=validate_settings, seeds=[7], storage=None)
     run = place.plan({"lr": 3e-4, "entropy_coef": 0.0, "clip_param": 0.2}, 7)
     assert (run.config.gamma, run.config.num_envs, run.config.lr, run.config.seed) == (0.95, 8, 3e-4, 7)
@@ -104,10 +109,10 @@ def test_constants_and_fixed_words_reach_every_trial(tmp_path: Path) -> None:
 
 
 def test_a_group_is_named_after_the_file_where_it_names_none(tmp_path: Path) -> None:
-    file = sweep_tools.sweep_file(tmp_path, command=None)
-    assert locate(str(file), [], environ={}, task_check=validate_settings, seeds=None, storage=None).base.group == "sweep"
-    file = sweep_tools.sweep_file(tmp_path, command=None, name="by name")
-    assert locate(str(file), [], environ={}, task_check=validate_settings, seeds=None, storage=None).base.group == "by name"
+    for name, group in ((None, "sweep"), ("by name", "by name")):
+        file = sweep_tools.sweep_file(tmp_path, command=None, name=name)
+        place = locate(str(file), [], environ={}, task_check=validate_settings, seeds=None, storage=None)
+        assert place.base.group == group
 
 
 BAD: dict[str, tuple[dict[str, Any] | str, tuple[str, ...]]] = {
@@ -137,16 +142,19 @@ BAD: dict[str, tuple[dict[str, Any] | str, tuple[str, ...]]] = {
                 ("parameters.lr.probabilities",)),
     "nesting": ({"parameters": {"lr": {"parameters": {"a": {"value": 1}}}}}, ("parameters.lr.parameters", "nested")),
     "a step that is unknown there": ({"parameters": {"lr": {"min": 0.1, "max": 0.2, "q": 0.1}}}, ("parameters.lr.q",)),
-    "a range in a grid": ({"method": "grid", "parameters": {"lr": {"min": 0.1, "max": 0.2}}}, ("parameters.lr", "grid needs `values`")),
+    "a range in a grid": ({"method": "grid", "parameters": {"lr": {"min": 0.1, "max": 0.2}}},
+                          ("parameters.lr", "grid needs `values`")),
     "the seed": ({"parameters": {"seed": {"values": [1, 2]}}}, ("parameters.seed", "--seeds")),
     "the task": ({"parameters": {"num_agents": {"values": [3, 4]}}}, ("parameters.num_agents", "not comparable")),
-    "what changes no result": ({"parameters": {"device": {"values": ["cpu", "cuda"]}}}, ("parameters.device", "no result")),
+    "what changes no result": ({"parameters": {"device": {"values": ["cpu", "cuda"]}}},
+                               ("parameters.device", "no result")),
     "twice the same": ({"parameters": {"lr": {"values": [0.1, 0.1]}}}, ("parameters.lr.values", "twice")),
     "another program": ({"program": "train.py"}, ("program", "'train.py'")),
     "no arguments": ({"command": ["${program}"]}, ("command", "${args}")),
     "another macro": ({"command": ["${program}", "${args_json}", "${args}"]}, ("command", "${args_json}")),
     "a flag and a parameter": ({"command": ["${program}", "--lr=0.1", "${args}"]}, ("parameters.lr", "keep one")),
-    "a name for all": ({"command": ["${program}", "--experiment_name=x", "${args}"]}, ("experiment_name", "parameters")),
+    "a name for all": ({"command": ["${program}", "--experiment_name=x", "${args}"]},
+                       ("experiment_name", "parameters")),
     "an unknown flag": ({"command": ["${program}", "--nmu_envs=3", "${args}"]}, ("--nmu_envs", "nearest: --num_envs")),
     "no such early end": ({"early_terminate": {"type": "envelope", "min_iter": 1}}, ("early_terminate.type",)),
     "the strict rule": ({"early_terminate": {"type": "hyperband", "min_iter": 1, "strict": True}},
@@ -205,7 +213,8 @@ def test_a_name_of_one_run_in_the_environment_is_refused(variable: str, tmp_path
 
 def test_numbers_stay_numbers_on_their_way_to_main(tmp_path: Path) -> None:
     """What W&B's agent would write as --key=value, main.py reads back as the very value."""
-    values = {"lr": 1e-05, "hidden_size": 64.0, "value_clip": False, "critic_lr": None, "activation": "tanh", "gamma": 0.1 + 0.2}
+    values = {"lr": 1e-05, "hidden_size": 64.0, "value_clip": False, "critic_lr": None, "activation": "tanh",
+              "gamma": 0.1 + 0.2}  # fmt: skip
     file = sweep_tools.sweep_file(tmp_path, parameters={"clip_param": {"min": 0.1, "max": 0.2}})
     place = locate(str(file), [], environ={}, task_check=validate_settings, seeds=None, storage=None)
     config = place.plan(values, 1).config
@@ -226,8 +235,8 @@ def test_a_missing_optuna_is_one_line(tmp_path: Path) -> None:
     hidden.write_text("raise ModuleNotFoundError(\"No module named 'optuna'\", name='optuna')\n")
     for script in ("sweep.py", "sweep_report.py"):
         done = subprocess.run(
-            [sys.executable, str(ROOT / "scripts" / script), str(SHIPPED[0])], text=True, capture_output=True, cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
+            [sys.executable, str(ROOT / "scripts" / script), str(SHIPPED[0])], text=True, capture_output=True,
+            cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         assert done.returncode == 2
         assert done.stderr == "optuna is not installed: pip install -r requirements-sweep.txt\n"

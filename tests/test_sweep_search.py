@@ -11,7 +11,8 @@ from optuna.trial import TrialState
 
 from navrl.naming import compact
 from navrl.sweep import search
-from navrl.sweep.spec import Hyperband, Parameter, Sweep
+from navrl.sweep.parameters import Parameter
+from navrl.sweep.spec import Hyperband, Sweep
 from navrl.sweep.study import quieten
 
 with warnings.catch_warnings():

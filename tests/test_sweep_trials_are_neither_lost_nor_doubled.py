@@ -1,4 +1,4 @@
-"""Workers that share a study and nothing else, and die at any moment: each trial ends once, each point of a grid is run."""
+"""Workers that share a study and nothing else, and die at any moment: each trial ends once, a grid is gone through."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import pytest
 from optuna.trial import TrialState
 
 from navrl.sweep import search, slots
-from navrl.sweep.spec import Parameter, Sweep
+from navrl.sweep.parameters import Parameter
+from navrl.sweep.spec import Sweep
 from navrl.sweep.study import WORKER, _again, quieten
 
-GRID = Sweep("grid", "train/x", True, (Parameter("lr", choices=(0.1, 0.2, 0.3)), Parameter("gamma", choices=(0.8, 0.9))), ())
+PARAMETERS = (Parameter("lr", choices=(0.1, 0.2, 0.3)), Parameter("gamma", choices=(0.8, 0.9)))
+GRID = Sweep("grid", "train/x", True, PARAMETERS, ())
 TOTAL = 6
 SPACE = search.space(GRID)
 
 
 class Model:
-    """Workers whose every operation on the shared study is one step, so that a schedule can put a death between any two."""
+    """Workers whose every operation on the shared study is one step: a schedule can put a death between any two."""
 
     def __init__(self, seed: int) -> None:
         quieten()

@@ -162,15 +162,19 @@ def _a_metric_that_is_never_logged_stops_a_sweep(tmp_path: Path) -> None:
     assert len(records(tmp_path / "runs")) == 1
 
 
-def test_parameters_that_contradict_one_another_cost_their_trial_alone(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_parameters_that_contradict_one_another_cost_their_trial_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     import sweep
 
-    file = sweep_file(tmp_path, method="grid", parameters={"layer_norm": {"values": [True]}, "lr": {"values": [0.1, 0.2]}})
+    parameters = {"layer_norm": {"values": [True]}, "lr": {"values": [0.1, 0.2]}}
+    file = sweep_file(tmp_path, method="grid", parameters=parameters)
     assert sweep.main([str(file), "--jobs", "1"]) == 1
     said = capsys.readouterr()
     assert said.err.count("network: entity has none") == 2
     trials = trials_of(f"sqlite:///{tmp_path}/runs/sweeps.db")
-    assert all(t.state == TrialState.FAIL and "layer_norm" in t.user_attrs[slots.REASON] for t in trials) and len(trials) == 2
+    assert [trial.state for trial in trials] == [TrialState.FAIL] * 2
+    assert all("layer_norm" in trial.user_attrs[slots.REASON] for trial in trials)
 
 
 def test_another_sweep_does_not_join_a_study(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -181,8 +185,10 @@ def test_another_sweep_does_not_join_a_study(tmp_path: Path, capsys: pytest.Capt
     capsys.readouterr()
     assert sweep.main([str(file), "--", "--gamma", "0.5"]) == 2
     assert sweep.main([str(file), "--seeds", "1-2"]) == 2
-    assert sweep.main([str(sweep_file(tmp_path, method="grid", parameters={"layer_norm": {"values": [True, False]}}))]) == 2
-    for line, word in zip(capsys.readouterr().err.splitlines(), ("gamma", "seeds", "parameters.layer_norm"), strict=True):
+    sweep_file(tmp_path, method="grid", parameters={"layer_norm": {"values": [True, False]}})
+    assert sweep.main([str(file)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    for line, word in zip(lines, ("gamma", "seeds", "parameters.layer_norm"), strict=True):
         assert f"is of another sweep ({word} differ)" in line
 
 
@@ -213,8 +219,8 @@ def test_wandbs_agent_calls_a_shipped_file_and_group_name_and_seed_stay(
     args = {"lr": 0.00031415926535, "entropy_coef": 0.0012345, "gamma": 0.95, "mini_batch_size": 200, "gae_lambda": 0.9,
             "clip_param": 0.1}  # fmt: skip
     command = content["command"]
-    words = [part for word in command[command.index("${program}") + 1 :]
-             for part in ([f"--{key}={value}" for key, value in args.items()] if word == "${args}" else [word])]  # fmt: skip
+    given = [f"--{key}={value}" for key, value in args.items()]
+    words = [*command[command.index("${program}") + 1 : command.index("${args}")], *given]
     parameters = tmp_path / "params.yaml"
     parameters.write_text(yaml.safe_dump({key: {"value": value} for key, value in args.items()}))
     for name in [name for name in os.environ if name.startswith("WANDB_")]:

@@ -1,2 +1,5 @@
-"""Hyperparameter sweeps from W&B's own YAML files, run offline with Optuna: what is searched (spec, search), which trials
-there are and whose they are (slots, study), and one trial as runs of several seeds (trial)."""
+"""Hyperparameter sweeps from W&B's own YAML files, run offline with Optuna.
+
+spec (parameters, yaml_file) reads the file, search says it in Optuna's terms, place finds the sweep's study and runs;
+slots says which trials count, study shares them among workers, trial runs one, worker runs them all; report tells.
+"""

@@ -32,13 +32,13 @@ def load(place: Place) -> optuna.Study:
     """The study, to be read. Raises StudyError where there is none or no trial of it is complete."""
     quieten()
     if place.storage.startswith("sqlite:///") and not Path(place.storage.removeprefix("sqlite:///")).exists():
-        raise StudyError(f"{place.storage.removeprefix('sqlite:///')}: no sweep was run there; name the study with --storage")
+        raise StudyError(f"{place.storage}: no sweep was run there; say where with --storage")
     storage, _ = open_storage(place.storage)
     try:
         with told(place.storage):
             study = optuna.load_study(study_name=place.study, storage=storage)
     except KeyError:
-        raise StudyError(f"no study {place.study} there; run scripts/sweep.sh first, with the same words after --") from None
+        raise StudyError(f"no study {place.study} there; give the words after -- that the sweep was given") from None
     if best_of(slots.slots_of(study.get_trials(deepcopy=False)), place.sweep.maximize) is None:
         raise StudyError(f"study {place.study} has no complete trial yet")
     return study

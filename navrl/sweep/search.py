@@ -13,7 +13,8 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from navrl.sweep import slots
-from navrl.sweep.spec import Hyperband, Parameter, Sweep, tidy
+from navrl.sweep.parameters import Parameter, tidy
+from navrl.sweep.spec import Hyperband, Sweep
 
 DIGITS = 4  # significant digits of a number that is drawn: names and YAML files show all of it
 
@@ -63,7 +64,8 @@ class Grid(BaseSampler):
         self._points = points
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return {key: CategoricalDistribution(list(dict.fromkeys(p[key] for p in self._points))) for key in self._points[0]}
+        values = {key: list(dict.fromkeys(point[key] for point in self._points)) for key in self._points[0]}
+        return {key: CategoricalDistribution(choices) for key, choices in values.items()}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -2,8 +2,9 @@
 
 A sweep of T trials has T slots. A slot is begun by a fresh trial; when the worker of a trial dies, Optuna's trial fails
 and another one with the same parameters takes its slot over (user attribute ``slot``: the number of the first). Workers
-share no lock, so two may begin one trial too many, or take over the same one: of those the lowest number counts, and its
-worker finds out when it looks after beginning. Numbers are given out in order by the storage, which is what all rests on.
+share no lock, so two may begin one trial too many, or take over the same one: of those the lowest number counts, and
+each worker looks, once it has begun one, whether its own does. Numbers are given out in order by the storage; all rests
+on that.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ def index_of(trials: Sequence[FrozenTrial], number: int) -> int:
 def is_surplus(trials: Sequence[FrozenTrial], number: int, total: int) -> bool:
     """Whether a trial that was just begun does not count: ``total`` were begun before, or its slot is another one's."""
     own = next(trial for trial in trials if trial.number == number)
-    before = [t for t in trials if number_of(t) == number_of(own) and t.number < number and t.user_attrs.get(REASON) != SURPLUS]
-    taken = any(t.state != TrialState.FAIL or REASON in t.user_attrs for t in before)
+    before = [trial for trial in trials if number_of(trial) == number_of(own) and trial.number < number]
+    counting = [trial for trial in before if trial.user_attrs.get(REASON) != SURPLUS]
+    taken = any(trial.state != TrialState.FAIL or REASON in trial.user_attrs for trial in counting)
     return taken or index_of(trials, number) >= total
 
 

@@ -1,53 +1,32 @@
 """A sweep as W&B's YAML file says it, read as W&B reads it and checked before anything is started.
 
-What W&B's server and agent would do with the file is done by Optuna here; what has no counterpart is refused by name, so
-that a file never means one thing online and another one offline. The format:
+What W&B's server and agent would do with the file is done by Optuna here; what has no counterpart is refused by name,
+so that a file never means one thing online and another one offline. The format:
 https://docs.wandb.ai/models/sweeps/sweep-config-keys
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
 from navrl import fields, yaml_io
-from navrl.config import SCIENCE_KEYS, Config
-from navrl.faults import ConfigError, Fault, nearest, show, show_key
+from navrl.config import Config
+from navrl.faults import ConfigError, Fault, show, show_key
+from navrl.sweep.parameters import Parameter, read_parameters
+from navrl.sweep.yaml_file import Section, document
 
 METHODS = ("grid", "random", "bayes")
 TOP = (
-    "program", "method", "metric", "parameters", "early_terminate", "command", "run_cap", "name", "description", "project",
-    "entity",
+    "program", "method", "metric", "parameters", "early_terminate", "command", "run_cap", "name", "description",
+    "project", "entity",
 )  # fmt: skip
 ONLINE_ONLY = ("apiVersion", "kind", "controller", "job", "image_uri", "metrics", "scheduler")
 # How W&B's agent calls a program where the file does not say it
 COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
-DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
-    "constant": ("value",),
-    "categorical": ("values",),
-    "int_uniform": ("min", "max"),
-    "uniform": ("min", "max"),
-    "q_uniform": ("min", "max", "q"),
-    "log_uniform_values": ("min", "max"),
-    "q_log_uniform_values": ("min", "max", "q"),
-    "inv_log_uniform_values": ("min", "max"),
-    "log_uniform": ("min", "max"),
-    "inv_log_uniform": ("min", "max"),
-}
-MAX_POINTS = 10_000  # of a grid; a larger one is a typing mistake
-# Keys that no trial may have of its own, and why
-NOT_SWEPT = {
-    "seed": "seeds are no hyperparameter: --seeds runs several of every trial",
-    "env_id": "returns of different tasks are not comparable; write one sweep a task",
-    "num_agents": "returns of different tasks are not comparable; write one sweep a task",
-}
 # What is decided by the sweep for each trial
 DECIDED = {
     "resume": "a trial that was begun goes on by itself",
@@ -55,35 +34,6 @@ DECIDED = {
     "experiment_name": "the name of a trial is built from its parameters",
     "wandb_name": "the name of a trial is built from its parameters",
 }
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One hyperparameter that is searched: a set of choices, or a range from low to high, both included.
-
-    log: uniform in the logarithm. whole: whole numbers only. q: multiples of this (W&B's quantized distributions).
-    """
-
-    key: str
-    choices: tuple[Any, ...] | None = None
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-    whole: bool = False
-    q: float | None = None
-
-    def points(self) -> tuple[Any, ...] | None:
-        """All its values, where a grid goes over them: choices and int_uniform; else None."""
-        if self.choices is not None:
-            return self.choices
-        if not self.whole or self.q is not None or self.high - self.low >= MAX_POINTS:
-            return None
-        return tuple(range(int(self.low), int(self.high) + 1))
-
-    def samples(self) -> tuple[Any, ...]:
-        """Values that have to be allowed: all choices, or the ends of the range."""
-        ends = (self.low, self.high)
-        return self.choices if self.choices is not None else tuple(map(int, ends)) if self.whole else ends
 
 
 @dataclass(frozen=True)
@@ -98,8 +48,8 @@ class Hyperband:
 class Sweep:
     """A checked sweep file.
 
-    words: what every trial has on ``main.py``'s command line. target: a value of the metric at which no further trial is
-    begun. run_cap: number of trials, where the file says it.
+    words: what every trial has on ``main.py``'s command line. target: a value of the metric at which no further trial
+    is begun. run_cap: number of trials, where the file says it.
     """
 
     method: str
@@ -128,19 +78,20 @@ def read(path: Path | str, further: Sequence[str] = ()) -> Sweep:
 
     Raises ConfigError with all that is wrong.
     """
-    name, document = str(path), _document(path)
     faults: list[Fault] = []
-    top = _Section(document, "", name, faults)
+    top = Section(document(path), "", str(path), faults)
     top.require_known(TOP, ONLINE_ONLY)
     method = top.word("method", METHODS)
     metric, maximize, target = _metric(top)
-    parameters, constants = _parameters(top, method)
+    parameters, constants = read_parameters(top, method)
+    for key in DECIDED.keys() & constants.keys():
+        top.fault(f"parameters.{key}", DECIDED[key])
     words = _words(top, further, {p.key for p in parameters} | set(constants))
     if not faults:
         words = _named(words, top, parameters, Path(path).stem)
         words += [f"--{key}={_as_word(key, value)}" for key, value in constants.items()]
     hyperband = _hyperband(top)
-    cap = top.number("run_cap", whole=True, low=1) if "run_cap" in document else None
+    cap = top.number("run_cap", whole=True, low=1) if "run_cap" in top.values else None
     if faults:
         raise ConfigError(faults)
     assert method is not None and metric is not None
@@ -155,119 +106,10 @@ def without_seed(sweep: Sweep) -> Sweep:
     return replace(sweep, words=tuple(without(sweep.words, {"seed"})))
 
 
-def tidy(value: float) -> float:
-    """Without the noise of binary fractions: 0.30000000000000004 is 0.3."""
-    return float(f"{value:.12g}")
-
-
-# ---------------------------------------------------------------------------------------------- the file
-
-
-class _Loader(yaml.SafeLoader):
-    """W&B's reader (YAML 1.1), except that a key given twice is refused instead of lost."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                problem = f"the key {show(key)} is no text; write it in quotes"
-            elif key in seen:
-                problem = f"{show_key(key)} is given twice; keep one"
-            else:
-                seen.add(key)
-                continue
-            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def _document(path: Path | str) -> dict[str, Any]:
-    name = str(path)
-    try:
-        with open(path, "rb") as file:
-            text = file.read(yaml_io.MAX_BYTES + 1).decode("utf-8-sig")
-        if len(text) > yaml_io.MAX_BYTES:
-            raise ConfigError([Fault("", f"larger than {yaml_io.MAX_BYTES} bytes; this is no sweep file", name)])
-        document = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{name}, line {mark.line + 1}" if mark else name
-        raise ConfigError([Fault("", error.problem or "not valid YAML", place)]) from None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        cause = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise ConfigError([Fault("", f"cannot be read: {cause}", name)]) from None
-    if not isinstance(document, dict):
-        raise ConfigError([Fault("", "a sweep file is a mapping with method, metric, parameters and command", name)])
-    return document
-
-
-class _Section:
-    """One mapping of the file and where its faults go."""
-
-    def __init__(self, values: Mapping[str, Any], path: str, file: str, faults: list[Fault]) -> None:
-        self.values, self.path, self.file, self.faults = values, path, file, faults
-
-    def fault(self, key: str, message: str) -> None:
-        self.faults.append(Fault(f"{self.path}{key}".rstrip("."), message, self.file))
-
-    def require_known(self, known: Sequence[str], online_only: Sequence[str] = ()) -> None:
-        for key in self.values:
-            if key in online_only:
-                self.fault(show_key(key), "only W&B's server can do that; take it out to run the sweep offline")
-            elif key not in known:
-                self.fault(show_key(key), f"there is no such key in a sweep file; nearest: {nearest(key, known)}")
-
-    def section(self, key: str) -> _Section | None:
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, dict):
-            self.fault(key, f"{show(value)} is not allowed; it must be a mapping")
-        return _Section(value, f"{self.path}{key}.", self.file, self.faults) if isinstance(value, dict) else None
-
-    def word(self, key: str, words: Sequence[str]) -> str | None:
-        value = self.values.get(key)
-        if isinstance(value, str) and value in words:
-            return value
-        missing = key not in self.values
-        self.fault(key, f"{'it is missing' if missing else f'{show(value)} is not allowed'}; write one of {', '.join(words)}")
-        return None
-
-    def text(self, key: str) -> str | None:
-        value = self.values.get(key)
-        if value is None or (isinstance(value, str) and value.strip()):
-            return value
-        self.fault(key, f"{show(value)} is not allowed; it must be text that is not empty")
-        return None
-
-    def number(self, key: str, *, whole: bool = False, low: float = -math.inf, above: float = -math.inf) -> Any:
-        """The number at ``key``; None with a fault where there is none or it is out of bounds."""
-        value = self.values.get(key)
-        kind = "a whole number" if whole else "a number"
-        bounds = f" >= {low:g}" if low > -math.inf else f" > {above:g}" if above > -math.inf else ""
-        good = isinstance(value, (int,) if whole else (int, float)) and not isinstance(value, bool)
-        if good and math.isfinite(value) and value >= low and value > above:
-            return value
-        problem = "it is missing" if key not in self.values else f"{show(value)} is not allowed"
-        self.fault(key, f"{problem}; it must be {kind}{bounds}{_text_number(value)}")
-        return None
-
-
-def _text_number(value: Any) -> str:
-    """How to write a number that W&B's reader (YAML 1.1) takes for text: ``1e-5``."""
-    if not isinstance(value, str):
-        return ""
-    try:
-        number = yaml_io.scalar(value)
-    except ValueError:
-        return ""
-    if not isinstance(number, (int, float)) or isinstance(number, bool):
-        return ""
-    return f"; W&B's reader takes {value} for text, write {yaml_io.emit(number)}"
-
-
 # ---------------------------------------------------------------------------------------------- its sections
 
 
-def _metric(top: _Section) -> tuple[str | None, bool, float | None]:
+def _metric(top: Section) -> tuple[str | None, bool, float | None]:
     if top.values.get("metric") is None:
         top.fault("metric", "it is missing: a trial is judged by `name: train/episode_reward_mean`, `goal: maximize`")
     section = top.section("metric")
@@ -276,147 +118,13 @@ def _metric(top: _Section) -> tuple[str | None, bool, float | None]:
     section.require_known(("name", "goal", "target"), ("impute", "impute_while_running"))
     name = section.text("name")
     if name is None or "/" not in name:
-        section.fault("name", "it must be a metric of the record, as train/episode_reward_mean or eval/normalized_score")
+        section.fault("name", "it must be a metric of the record, as train/episode_reward_mean, eval/normalized_score")
     goal = section.word("goal", ("minimize", "maximize")) if "goal" in section.values else "minimize"
     target = section.number("target") if "target" in section.values else None
     return name, goal == "maximize", target
 
 
-def _parameters(top: _Section, method: str | None) -> tuple[list[Parameter], dict[str, Any]]:
-    """The parameters that are searched, and the constants."""
-    parameters: list[Parameter] = []
-    constants: dict[str, Any] = {}
-    if not top.values.get("parameters"):
-        top.fault("parameters", "it is missing: write what is searched, one key of main.py each")
-    whole = top.section("parameters")
-    for key in whole.values if whole is not None else ():
-        count = len(whole.faults)
-        if key not in Config.model_fields:
-            whole.fault(show_key(key), f"there is no such key; nearest: {nearest(key, SCIENCE_KEYS)}")
-        section = whole.section(key)
-        if section is None:
-            if len(whole.faults) == count:
-                whole.fault(key, "it must be a mapping: value, values, or min and max")
-            continue
-        read = _parameter(key, section)
-        if read is None or len(whole.faults) > count:
-            continue
-        if isinstance(read, Parameter):
-            _require_searchable(whole, read, method)
-            parameters.append(read)
-        else:
-            constants[key] = read[0]
-            if key in DECIDED:
-                whole.fault(key, DECIDED[key])
-        for value in read.samples() if isinstance(read, Parameter) else read:
-            _require_allowed(whole, key, value)
-    if whole is not None and not parameters and not top.faults:
-        top.fault("parameters", "nothing is searched: every parameter is constant")
-    return parameters, constants
-
-
-def _require_searchable(parameters: _Section, parameter: Parameter, method: str | None) -> None:
-    key = parameter.key
-    if key in NOT_SWEPT:
-        parameters.fault(key, NOT_SWEPT[key])
-    elif key not in SCIENCE_KEYS:
-        parameters.fault(key, "it changes no result, so there is nothing to search; give it one `value`")
-    elif method == "grid" and parameter.points() is None:
-        parameters.fault(key, "a grid needs `values` or int_uniform; other ranges are for random and bayes")
-
-
-def _require_allowed(parameters: _Section, key: str, value: Any) -> None:
-    info = Config.model_fields[key]
-    kind = fields.inner(info)[0]
-    if kind is int and isinstance(value, float) and value == int(value):
-        value = int(value)  # as the trial's command line has it
-    if isinstance(value, (list, dict)):
-        parameters.fault(key, f"{show(value)}: a list or mapping is no value of a trial")
-        return
-    try:
-        Config.model_validate({key: value}, context={"fields_only": True})
-    except ValidationError:
-        hint = _text_number(value) if kind in (int, float) else ""
-        message = f"{show(value)} is not allowed; it must be {fields.allowed(info)}"
-        parameters.fault(key, message + (hint or fields.hint(value, info)))
-
-
-def _parameter(key: str, section: _Section) -> Parameter | tuple[Any] | None:
-    """A parameter that is searched, ``(value,)`` for a constant, or None with a fault."""
-    values = section.values
-    if "parameters" in values:
-        section.fault("parameters", "keys of main.py are not nested; write those inside it one level up")
-        return None
-    if "probabilities" in values:
-        section.fault("probabilities", "weighted choices have no counterpart in Optuna; leave them out")
-        return None
-    given = values.get("distribution")
-    if given is not None and (not isinstance(given, str) or given not in DISTRIBUTIONS):
-        section.fault("distribution", f"{show(given)} has no counterpart offline; write one of {', '.join(DISTRIBUTIONS)}")
-        return None
-    distribution = given or _inferred(values)
-    if distribution is None:
-        section.fault("", "write value, values, or min and max")
-        return None
-    section.require_known(("distribution", *DISTRIBUTIONS[distribution]))
-    if distribution == "constant":
-        if "value" not in values:
-            section.fault("value", "it is missing")
-        return (values.get("value"),)
-    if distribution == "categorical":
-        choices = values.get("values")
-        if not isinstance(choices, list) or not choices:
-            section.fault("values", "it must be a list of at least one value")
-        elif len({(type(choice), str(choice)) for choice in choices}) < len(choices):
-            section.fault("values", "a value is given twice; keep one")
-        else:
-            return Parameter(key, choices=tuple(choices))
-        return None
-    return _range(key, distribution, section)
-
-
-def _inferred(values: Mapping[str, Any]) -> str | None:
-    """The distribution of a parameter that names none, as W&B infers it."""
-    if "value" in values:
-        return "constant"
-    if "values" in values:
-        return "categorical"
-    if "min" in values and "max" in values:
-        ends = (values["min"], values["max"])
-        return "int_uniform" if all(isinstance(end, int) and not isinstance(end, bool) for end in ends) else "uniform"
-    return None
-
-
-def _range(key: str, distribution: str, section: _Section) -> Parameter | None:
-    whole = distribution == "int_uniform"
-    low, high = section.number("min", whole=whole), section.number("max", whole=whole)
-    quantized = distribution.startswith("q_")
-    q = section.number("q", above=0) if "q" in section.values else 1
-    if low is None or high is None or q is None:
-        return None
-    if low >= high:
-        section.fault("min", f"{show(low)} is not below max, {show(high)}")
-        return None
-    log = "log" in distribution
-    if log and not distribution.endswith("_values"):  # its bounds are exponents
-        ends = (-high, -low) if distribution.startswith("inv") else (low, high)
-        if max(map(abs, ends)) > 700:
-            section.fault("max", "exp of it is beyond any number; log_uniform_values takes the bounds themselves")
-            return None
-        low, high = (tidy(math.exp(end)) for end in ends)
-    if log and low <= 0:
-        section.fault("min", f"{show(low)} has no logarithm; it must be > 0")
-        return None
-    if quantized:
-        whole = all(isinstance(number, int) for number in (low, high, q))
-        low, high = tidy(round(low / q) * q), tidy(round(high / q) * q)
-        if low >= high or (log and low <= 0):
-            section.fault("q", f"{show(q)} is too large for this range")
-            return None
-    return Parameter(key, low=low, high=high, log=log, whole=whole, q=q if quantized else None)
-
-
-def _hyperband(top: _Section) -> Hyperband | None:
+def _hyperband(top: Section) -> Hyperband | None:
     section = top.section("early_terminate")
     if section is None:
         return None
@@ -446,7 +154,7 @@ def _hyperband(top: _Section) -> Hyperband | None:
 # ---------------------------------------------------------------------------------------------- the command
 
 
-def _words(top: _Section, further: Sequence[str], searched: set[str]) -> list[str]:
+def _words(top: Section, further: Sequence[str], searched: set[str]) -> list[str]:
     """What ``command`` gives to every trial beside its parameters, changed by ``further``."""
     program = top.text("program")
     if program is None or Path(program).name != "main.py":
@@ -463,7 +171,7 @@ def _words(top: _Section, further: Sequence[str], searched: set[str]) -> list[st
     words = [word for word in command[command.index("${program}") + 1 :] if word != "${args}"]
     for word in words:
         if "${" in word:
-            top.fault("command", f"{show(word)}: offline only ${{env}}, ${{interpreter}}, ${{program}} and ${{args}} are known")
+            top.fault("command", f"{show(word)}: offline only {', '.join(COMMAND)} are known")
     for key in _keys(further):
         if key in searched:
             top.fault(f"--{show_key(key)}", "it is a parameter of the sweep; change it there")
@@ -476,7 +184,7 @@ def _words(top: _Section, further: Sequence[str], searched: set[str]) -> list[st
     return words
 
 
-def _named(words: list[str], top: _Section, parameters: Sequence[Parameter], stem: str) -> list[str]:
+def _named(words: list[str], top: Section, parameters: Sequence[Parameter], stem: str) -> list[str]:
     """``words`` with the names that all trials share: one group, and every parameter in the name of a run."""
     given = _keys(words)
     words = list(words)

@@ -1,4 +1,4 @@
-"""The study that all workers of a sweep share: where it is stored, whose each trial is, and who takes over from the dead.
+"""The study that all workers of a sweep share: where it is, whose each trial is, who takes over from the dead.
 
 storage                  a trial's worker is dead when
 sqlite file, journal     the lock that each worker holds beside the file is free (the kernel frees it, however it died)
@@ -35,7 +35,8 @@ IDENTITY = "sweep"  # user attribute of the study: what is searched
 ATTEMPTS = 5
 SQLITE: dict[str, Any] = {"connect_args": {"timeout": 60}}  # seconds to wait for other workers' writing
 SERVER: dict[str, Any] = {"pool_pre_ping": True}  # a connection that the server has closed is opened again
-STORAGE_ERRORS = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError, ValueError, RuntimeError)
+LOST = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)  # it may come back
+STORAGE_ERRORS = (*LOST, ValueError, RuntimeError)
 
 
 class StudyError(Exception):
@@ -78,7 +79,8 @@ class SharedStudy:
                 self.study.set_user_attr(IDENTITY, identity)
         if known not in (None, identity):
             differing = [key for key in identity if known.get(key) != identity[key]]
-            raise StudyError(f"study {name} is of another sweep ({', '.join(differing)} differ); give this one another --group")
+            what = f"study {name} is of another sweep ({', '.join(differing)} differ)"
+            raise StudyError(f"{what}; give this one another --group")
         self._unclaimed: dict[int, float] = {}
         self._beaten = -float("inf")
 

@@ -62,7 +62,7 @@ class End:
 
 
 class Active:
-    """A trial whose runs are under way. ``poll`` looks after them; ``report`` tells the study; ``end`` is how it ended."""
+    """A trial whose runs are under way. ``poll`` looks after them, ``report`` tells the study, ``end`` how it ended."""
 
     def __init__(self, trial: optuna.Trial, runs: Sequence[Planned], metric: str, *, retries: int) -> None:
         """runs: one a seed. Nothing is started yet. retries: how often a run that crashed is gone on with."""

@@ -8,7 +8,6 @@ import sys
 import time
 
 import optuna
-import sqlalchemy.exc
 from optuna.trial import FrozenTrial, TrialState
 
 from navrl.analysis.records import metric_names
@@ -18,11 +17,10 @@ from navrl.naming import compact
 from navrl.redaction import redact
 from navrl.sweep import search, slots
 from navrl.sweep.place import Place
-from navrl.sweep.study import SharedStudy
+from navrl.sweep.study import LOST, SharedStudy
 from navrl.sweep.trial import Active, End, MetricMissing, refusal
 
 RUNS, SEEDS = "runs", "seeds"  # user attributes of a trial: its runs (GROUP/NAME), and the value of each seed
-LOST = (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, OSError)  # may come back
 LOOK = 1.0  # seconds between two looks at the study
 PATIENCE = 5.0  # seconds before a storage that failed is asked again
 
@@ -74,7 +72,7 @@ class Worker:
             self.shared.rescue()
         states = {trial.number: trial.state for trial in self.shared.trials}
         for active in list(self.active):
-            if states[active.trial.number] != TrialState.RUNNING:  # it sent no heartbeat for long, and another took over
+            if states[active.trial.number] != TrialState.RUNNING:  # silent for too long: taken over
                 active.stop(signal.SIGTERM)
                 if active.ended:
                     self.active.remove(active)
@@ -123,7 +121,8 @@ class Worker:
         active.go_on_from(known)
         self.active.append(active)
         verb = "goes on" if slots.SLOT in known.user_attrs else "begins"
-        self._say(f"{_name(known)} {verb}: " + " ".join(f"{key}={compact(value)}" for key, value in trial.params.items()))
+        values = " ".join(f"{key}={compact(value)}" for key, value in trial.params.items())
+        self._say(f"{_name(known)} {verb}: {values}")
         return True
 
     def _settle(self, active: Active) -> None:
@@ -133,7 +132,8 @@ class Worker:
             end = active.end()
         except MetricMissing as missing:
             known = metric_names([missing.run_dir])
-            self.hopeless = f"no row of a finished run holds {missing.metric}; nearest: {nearest(missing.metric, known)}"
+            hint = f"; nearest: {nearest(missing.metric, known)}" if known else ""
+            self.hopeless = f"no row of a finished run holds {missing.metric}{hint}"
             end = End(reason=self.hopeless)
             for other in self.active:
                 other.stop(signal.SIGTERM)
