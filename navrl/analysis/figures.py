@@ -210,6 +210,8 @@ def _legend(figure: Any, axes: Any, note: str) -> None:
         for handle, label in zip(*panel.get_legend_handles_labels()):
             entries.setdefault(label, handle)
     characters = int(13 * figure.get_figwidth())
-    columns = characters // (max(map(len, entries)) + 8) if entries else 1
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=max(1, min(3, columns)), fontsize=8,
-                  title=textwrap.fill(note, characters), title_fontsize=8)  # fmt: skip
+    longest = max(map(len, entries), default=0)
+    figure.legend(
+        entries.values(), entries.keys(), loc="outside lower center", ncols=max(1, min(3, characters // (longest + 8))),
+        fontsize=8, title=textwrap.fill(note, characters), title_fontsize=8,
+    )  # fmt: skip
