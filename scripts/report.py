@@ -100,7 +100,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--band", choices=BANDS, default="bootstrap", help="of the curves (default: bootstrap, 95 %%)")
     parser.add_argument("--smooth", type=whole(0), default=0, metavar="STEPS",
                         help="curves as mean of the last STEPS environment steps (default: 0)")  # fmt: skip
-    parser.add_argument("--wandb_entity", help="account or team that has the runs, for --to wandb (default: as they say)")
+    parser.add_argument("--wandb_entity", help="account that has the runs, for --to wandb (default: as they say)")
     parser.add_argument("--wandb_project", help="project that has the runs, for --to wandb (default: as they say)")
     options = parser.parse_args(argv)
     if not options.groups and not options.sources:

@@ -107,6 +107,12 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, **more)
 
+    def mouse(self, *moves: tuple[str, float, float]) -> None:
+        """mousePressed, mouseMoved, mouseReleased at points of the window, one after another."""
+        for kind, x, y in moves:
+            held = {"button": "left", "buttons": 1, "clickCount": 1} if kind != "mouseMoved" else {}
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **held)
+
     def _happened(self) -> list[dict[str, Any]]:
         self.run("0")  # what was under way before this answer has been read
         return self._events

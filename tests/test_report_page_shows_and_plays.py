@@ -143,6 +143,32 @@ def test_groups_seeds_and_axis_are_chosen_for_all_figures(browser: Browser, grou
     redrawn(browser, "plot._fullLayout.xaxis.range[1] > 150")
 
 
+def test_a_mouse_zooms_and_asks_for_values_and_a_zoom_outlives_other_choices(browser: Browser) -> None:
+    plot = "document.querySelector('#layer1 .plot')"
+    browser.run(f"{plot}.scrollIntoView({{behavior: 'instant', block: 'center'}})")
+    box = browser.run(f"{plot}.querySelector('.nsewdrag').getBoundingClientRect().toJSON()")
+    point = "(p => [p._fullLayout.xaxis.d2p(p.data.at(-1).x[4]), p._fullLayout.yaxis.d2p(p.data.at(-1).y[4])])"
+    x, y = browser.run(f"{point}({plot})")
+    browser.mouse(("mouseMoved", box["x"] + x - 3, box["y"] + y - 3), ("mouseMoved", box["x"] + x, box["y"] + y))
+    browser.wait(f"{plot}.querySelectorAll('.hoverlayer .hovertext').length")
+    assert "ippo" in browser.run(f"{plot}.querySelector('.hoverlayer').textContent")
+
+    start, end = browser.run(f"{plot}._fullLayout.xaxis.range")
+    middle, left, right = (box["y"] + box["height"] / 2, *(box["x"] + part * box["width"] for part in (0.25, 0.5)))
+    steps = [("mouseMoved", left + part * (right - left), middle) for part in (0.2, 0.6, 1.0)]
+    browser.mouse(("mouseMoved", left, middle), ("mousePressed", left, middle), *steps, ("mouseReleased", right, middle))
+    browser.wait(f"{plot}._fullLayout.xaxis.range[0] > {start + 1}")
+    zoomed = browser.run(f"{plot}._fullLayout.xaxis.range")
+    assert zoomed == pytest.approx([start + part * (end - start) for part in (0.25, 0.5)], rel=0.05)
+    click(browser, "#controls input.group[value='0']")
+    browser.wait(f"{plot}.data.every(t => !(t.name || '').startsWith('mappo'))")
+    assert browser.run(f"{plot}._fullLayout.xaxis.range") == zoomed
+    click(browser, "#controls input.group[value='0']")
+    browser.wait(f"{plot}.data.some(t => t.name == 'mappo, mean')")
+    browser.run(f"{plot}.querySelector('[data-title=\"Reset axes\"]').click()")
+    browser.wait(f"{plot}._fullLayout.xaxis.range[1] == {end}")
+
+
 def test_the_slider_shows_each_seed_at_a_step(browser: Browser, groups: list[Path]) -> None:
     browser.run("""(() => { const figure = document.querySelector('.distribution');
         figure.querySelector('.metric').value = 'train/entropy';

@@ -219,6 +219,14 @@ def test_colours_can_be_read_as_text_and_told_apart() -> None:
     assert all(data.dash_of(place) != data.dash_of(place + 1) for place in range(24))
 
 
+def test_of_many_groups_each_is_held_to_the_first() -> None:
+    runs = [run_of(f"x_{name}", seed, {REWARD: -7.0 + seed}) for name in "abcde" for seed in (1, 2)]
+    assert [len(row["pairs"]) for row in written(runs[:8], [REWARD])["outcomes"]] == [6]
+    made = written(runs, [REWARD])
+    assert [pair["first"] for pair in made["outcomes"][0]["pairs"]] == ["a"] * 4
+    assert "of 5 groups, differences are shown to the first one, a" in made["notes"]
+
+
 def test_what_differs_is_marked_and_what_is_private_is_left_out() -> None:
     def run(group: str, seed: int, **config: Any) -> Run:
         metadata = {"git_commit": "0123456789" * 4, "git_remote": "git@secret.host:me", "versions": {"torch": "2.13.0"},

@@ -22,12 +22,13 @@ from navrl.analysis.report import directory, episodes, layers, words
 from navrl.analysis.statistics import Estimate
 from navrl.redaction import redact_all
 
-# Hues of Okabe & Ito's palette (distinct for every kind of colour vision), dark enough to be read as text on white; lines
-# differ in their dashes too.
+# Hues of Okabe & Ito's palette (distinct for every kind of colour vision), dark enough to be read as text on white;
+# lines differ in their dashes too.
 COLOURS = ("#0072B2", "#C04F00", "#00795A", "#AA4499", "#8A6100", "#332288", "#1F78A8", "#000000")
 DASHES = ("solid", "dash", "dot", "dashdot")
 NUMBERS = 700_000  # that all curves of a page may hold together: about 6 MB
 POINTS = (40, 1500)  # of a curve: at least, at most
+ALL_PAIRS = 4  # groups of which every pair is shown
 # What says where and by whom a run was made. A report is handed on; none of it is needed to read one.
 PRIVATE = ("hostname", "user")
 _BULKY = ("env.agents", "env.roles", "env.observation_sizes", "env.action.sizes", "env.action.low", "env.action.high")
@@ -49,6 +50,8 @@ def document(comparison: Comparison, beside: Path, *, made: str, name: str = "")
     drawing, thinned = _drawing(comparison, shorts, drawn)
     if thinned:
         notes = [*notes, f"curves are drawn with at most {thinned} points: of more, the highest and lowest are kept"]
+    if len(comparison.groups) > ALL_PAIRS:
+        notes = [*notes, f"of {len(comparison.groups)} groups, differences are shown to the first one, {shorts[0]}"]
     said = [(run.name, line) for run in runs for line in directory.alerts(run)]
     texts = redact_all({
         "title": name or " against ".join(shorts),
@@ -157,9 +160,15 @@ def _outcome(comparison: Comparison, metric: str, shorts: Sequence[str]) -> dict
         cells.append({**_estimate(outcome.iqm), "median": words.number(outcome.median.value), "seeds": seeds,
                       "gap": None if gap is None else _estimate(gap)})  # fmt: skip
     better = comparison.better.get(metric)
-    pairs = [_pair(pair, better, names) for pair in comparison.pairs if pair.metric == metric]
+    shown = [pair for pair in comparison.pairs if pair.metric == metric and _shows(comparison, pair)]
+    pairs = [_pair(pair, better, names) for pair in shown]
     return {"metric": metric, "title": layers.title(metric), "about": layers.about(metric), "better": better,
             "layer": layers.layer_of(metric), "groups": cells, "pairs": pairs}  # fmt: skip
+
+
+def _shows(comparison: Comparison, pair: Pair) -> bool:
+    """Of many groups, pairs with the first one alone: all would be a table that nobody reads."""
+    return len(comparison.groups) <= ALL_PAIRS or pair.first == comparison.groups[0].label
 
 
 def _pair(pair: Pair, better: str | None, names: dict[str, str]) -> dict[str, Any]:
