@@ -451,9 +451,16 @@ for checkpoint, word in (
 
 SECTION = "evaluate.py"
 for words, word in (
-    ((), "--checkpoint --policy is required"),
+    ((), "--checkpoint --policy --cross_play is required"),
     (("--policy", "clever"), "--policy: invalid choice: 'clever'"),
-    (("--policy", "random", "--checkpoint", "x"), "not allowed with"),
+    (("--policy", "random", "--checkpoint", "x"), "checkpoint: x: no such file"),
+    (("--policy", "random", "random"), "--policy: one is given twice"),
+    (("--policy", "random", "greedy", "--render", "a.gif"), "--render: an animation is of one policy"),
+    (("--policy", "random", "--num_agents", "3", "0"), "num_agents"),
+    (("--cross_play", "x"), "--cross_play: one run has nobody to play with"),
+    (("--cross_play", "x", "x"), "checkpoint: x is given twice"),
+    (("--cross_play", "x", "y", "--policy", "random"), "leave --checkpoint and --policy out"),
+    (("--cross_play", "x", "y", "--episodes", "1"), "--cross_play needs --episodes of at least 2"),
     (("--policy", "random", "--episodes", "x"), "--episodes: 'x' is not a whole number"),
     (("--policy", "random", "--episodes", "0"), "--episodes: '0' is not a whole number"),
     (("--policy", "random", "--seed", "-1"), "--seed: '-1' is not a whole number"),
@@ -619,6 +626,29 @@ for words, prepare, word in (
 ):  # fmt: skip
     row(SECTION, *words, names=word, prepare=prepare,
         program="scripts/plot.py")  # fmt: skip
+
+SECTION = "runs.py"
+for words, word in (
+    (("--where", "learning_rate=1"), "nearest: lr"),
+    (("--where", "lr=fast"), "lr: 'fast' is not a number > 0 and <= 1"),
+    (("--where", "lr"), "'lr' is no condition; write KEY=VALUE"),
+    (("--since", "yesterday"), "'yesterday' is no span or date"),
+    (("--status", "dead"), "--status: invalid choice"),
+    (("--watch", "--json"), "--json and --watch exclude each other"),
+    (("nothing",), "nothing: neither a directory nor the name of a run"),
+):
+    row(SECTION, *words, names=word, program="scripts/runs.py")
+
+SECTION = "compare.py --from"
+for source, word in (
+    ("mlflow:NAVRL", "names no runs; write mlflow:URI:EXPERIMENT[:GROUP]"),
+    ("mlflow:http://127.0.0.1:9:NAVRL", "http://127.0.0.1:9 does not answer"),
+    ("mlflow:sqlite:///none.db:NAVRL", "there is no sqlite:///"),
+    ("mlflow:ftp://host/x:NAVRL", "is no database and no server"),
+    ("wandb:entity", "names no runs; write wandb:ENTITY/PROJECT[:GROUP]"),
+    ("runs", "'runs' names no runs"),
+):
+    row(SECTION, "--from", source, names=word, program="scripts/compare.py")
 
 SECTION = "sync.py"
 TO = ("--to", "tensorboard")
