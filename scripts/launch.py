@@ -12,8 +12,10 @@ machine's processes); ray (RAY_ADDRESS, or a cluster of its own here); slurm (an
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from envs.registry import validate_settings  # noqa: E402
 from navrl.faults import ConfigError  # noqa: E402
-from navrl.launch import local  # noqa: E402
+from navrl.launch import local, ray  # noqa: E402
 from navrl.launch.expand import Planned, expand, read_grid, read_seeds  # noqa: E402
 from navrl.launch.local import Halt, Job, Outcome  # noqa: E402
 from navrl.launch.slurm import SlurmError, submit  # noqa: E402
@@ -79,21 +81,23 @@ def main(argv: list[str]) -> int:
         return 2
 
 
-def run_here(plan: Sequence[Planned], options) -> int:
-    """With this process to look after them; returns the exit code."""
-    halt = Halt()
-    with local.signals_to(halt), Table() as table:
+def run_here(plan: Sequence[Planned], options: Namespace) -> int:
+    """With this process to look after the runs; returns the exit code. Raises OSError."""
+    halt, room = Halt(), {"cpus": options.cpus or 1, "gpus": options.gpus or 0}
+    with contextlib.ExitStack() as opened:
         if options.engine == "ray":
-            from navrl.launch import ray
-
             try:
-                outcomes = ray.run_all(
-                    plan, jobs=options.jobs, cpus=options.cpus or 1, gpus=options.gpus or 0, retries=options.retries,
-                    halt=halt, look=lambda remotes: table.show([line_of_remote(one) for one in remotes]),
-                )  # fmt: skip
+                opened.enter_context(ray.connected(**room))
             except ray.ClusterError as error:
                 print(error, file=sys.stderr)
                 return 2
+        opened.enter_context(local.signals_to(halt))
+        table = opened.enter_context(Table())
+        if options.engine == "ray":
+            outcomes = ray.run_all(
+                plan, jobs=options.jobs, **room, retries=options.retries, halt=halt,
+                look=lambda remotes: table.show([line_of_remote(remote) for remote in remotes]),
+            )  # fmt: skip
         else:
             outcomes = local.run_all(
                 plan, jobs=options.jobs or cores(), retries=options.retries, halt=halt,
@@ -128,7 +132,7 @@ def line_of_job(job: Job) -> Line:
     return Line(job.run, "elsewhere" if job.elsewhere else "waiting")
 
 
-def line_of_remote(remote) -> Line:
+def line_of_remote(remote: ray.Remote) -> Line:
     if remote.outcome is not None:
         return Line(remote.run, remote.outcome.status, remote.outcome.reason)
     return Line(remote.run, "running" if remote.running else "waiting")

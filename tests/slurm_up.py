@@ -76,8 +76,11 @@ class Slurm:
 
     def preempt(self, number: int) -> None:
         """The batch shell alone gets SIGUSR1, as from ``--signal=B:USR1@60`` before the time limit."""
-        (job,) = {line.partition("_")[0] for line in self._ask("squeue", "--array", "--noheader", "--format=%i").split()}
-        self._ask("scancel", "--batch", "--signal=USR1", f"{job}_{number}")
+        jobs = dict(line.split() for line in self._ask("squeue", "--array", "--noheader", "--format=%K %A").splitlines())
+        # While tasks of the array wait, scancel of 22.05 signals one that runs, is told to try later, and does for minutes.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(["scancel", "--batch", "--signal=USR1", jobs[str(number)]], env=self.environ, timeout=3,
+                           capture_output=True)  # fmt: skip
 
     def wait(self, seconds: float = 600.0) -> None:
         """Until no job is queued or running."""

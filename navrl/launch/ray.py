@@ -6,10 +6,12 @@ anew goes on from its last checkpoint there.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -94,6 +96,22 @@ class Remote:
             self._actor = None
 
 
+@contextlib.contextmanager
+def connected(cpus: float, gpus: float) -> Iterator[None]:
+    """Meanwhile this process is with the cluster of ``RAY_ADDRESS``, else one that is there, else one of its own here.
+
+    Ray takes SIGTERM for itself: whoever wants it looks after signals inside. cpus, gpus: what each run will ask for.
+    Raises ClusterError where Ray is not installed or no cluster is to be had.
+    """
+    _connect(cpus, gpus)
+    import ray
+
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
 def run_all(
     plan: Sequence[Planned],
     *,
@@ -104,34 +122,28 @@ def run_all(
     halt: Halt,
     look: Callable[[Sequence[Remote]], None] = lambda remotes: None,
 ) -> list[Outcome]:
-    """All of them in the cluster of ``RAY_ADDRESS``, else in one that is there, else in one of this machine's own.
+    """All of them, inside ``connected``.
 
     jobs: how many are handed to Ray at once (None: all). cpus, gpus: what each asks for. retries: how often a run that
     crashed is gone on with, and how often one is placed anew whose node was lost.
-
-    Raises ClusterError where Ray is not installed or no cluster is to be had.
     """
-    _connect(cpus, gpus)
     import ray
 
-    try:
-        runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries,
-                            max_task_retries=-1)(Runner)  # fmt: skip
-        remotes = [Remote(run) for run in plan]
-        while True:
-            for remote in remotes:
-                remote.poll(halt)
-            for remote in remotes:
-                room = jobs is None or sum(other.submitted for other in remotes) < jobs
-                if room and remote.outcome is None and not remote.submitted and not halt.signals:
-                    remote.submit(runner, retries)
-            look(remotes)
-            outcomes = [remote.outcome for remote in remotes if remote.outcome is not None]
-            if len(outcomes) == len(remotes):
-                return outcomes
-            time.sleep(EVERY)
-    finally:
-        ray.shutdown()
+    # Ray counts calls to a node that is just lost as tries, so that what bounds them is max_restarts alone.
+    runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries, max_task_retries=-1)(Runner)
+    remotes = [Remote(run) for run in plan]
+    while True:
+        for remote in remotes:
+            remote.poll(halt)
+        for remote in remotes:
+            room = jobs is None or sum(other.submitted for other in remotes) < jobs
+            if room and remote.outcome is None and not remote.submitted and not halt.signals:
+                remote.submit(runner, retries)
+        look(remotes)
+        outcomes = [remote.outcome for remote in remotes if remote.outcome is not None]
+        if len(outcomes) == len(remotes):
+            return outcomes
+        time.sleep(EVERY)
 
 
 def _connect(cpus: float, gpus: float) -> None:
@@ -140,10 +152,11 @@ def _connect(cpus: float, gpus: float) -> None:
         import ray
     except ImportError:
         raise ClusterError("ray is not installed: pip install -r requirements-cluster.txt") from None
-    address = os.environ.get("RAY_ADDRESS")
+    address = os.environ.get("RAY_ADDRESS", "")
     try:
+        _require_answer(address)
         ray.init(
-            log_to_driver=False, logging_level="ERROR", **({} if address else {"include_dashboard": False}),
+            log_to_driver=False, logging_level="ERROR", include_dashboard=False,
             runtime_env={"env_vars": {"PYTHONPATH": str(project_root()), "OMP_NUM_THREADS": "1"}},
         )  # fmt: skip
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -154,3 +167,11 @@ def _connect(cpus: float, gpus: float) -> None:
         have = ", ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in nodes)
         print(f"no node has {cpus:g} CPUs and {gpus:g} GPUs, as each run asks for: runs wait for one (there is: {have})",
               file=sys.stderr)  # fmt: skip
+
+
+def _require_answer(address: str) -> None:
+    """Raises OSError where nobody listens at HOST:PORT; Ray itself tries that for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "//" not in host:
+        with socket.create_connection((host, int(port)), timeout=10):
+            pass
