@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from pathlib import Path
 
 import optuna
 import pytest
@@ -13,7 +14,7 @@ from optuna.trial import TrialState
 from navrl.sweep import search, slots
 from navrl.sweep.parameters import Parameter
 from navrl.sweep.spec import Sweep
-from navrl.sweep.study import WORKER, _again, quieten
+from navrl.sweep.study import WORKER, SharedStudy, _again, quieten
 
 PARAMETERS = (Parameter("lr", choices=(0.1, 0.2, 0.3)), Parameter("gamma", choices=(0.8, 0.9)))
 GRID = Sweep("grid", "train/x", True, PARAMETERS, ())
@@ -149,3 +150,25 @@ def test_what_was_known_of_a_trial_goes_with_it() -> None:
     assert again.params == trial.params and frozen.intermediate_values == {0: 1.5}
     assert slots.number_of(frozen) == 0 and WORKER not in frozen.user_attrs
     assert slots.index_of(study.trials, again.number) == 0 and not slots.is_surplus(study.trials, again.number, 1)
+
+
+def test_a_sweep_that_is_cut_to_fewer_trials_ends(tmp_path: Path) -> None:
+    """What waits beyond the last is taken out of the queue, once; with more trials again it comes back."""
+    quieten()
+    shared = SharedStudy(
+        f"sqlite:///{tmp_path}/s.db", "s", identity={}, maximize=True, sampler=search.sampler(GRID),
+        pruner=search.pruner(GRID), heartbeat=1,
+    )  # fmt: skip
+    first, second = shared.claim(SPACE, 2), shared.claim(SPACE, 2)
+    assert first is not None and second is not None and shared.claim(SPACE, 2) is None
+    shared.study.tell(first, 1.0)
+    shared.rescue(set(), 2)  # this worker lost sight of the second
+    assert [trial.state.name for trial in shared.trials] == ["COMPLETE", "FAIL", "FAIL", "WAITING"]
+    assert shared.claim(SPACE, 1) is None
+    for _ in range(3):
+        shared.rescue(set(), 1)
+    assert not any(trial.state == TrialState.WAITING for trial in shared.trials)
+    shared.rescue(set(), 2)
+    again = shared.claim(SPACE, 2)
+    assert again is not None and again.params == second.params
+    shared.close()

@@ -13,7 +13,7 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +107,8 @@ class SharedStudy:
         self.study.tell(trial, state=TrialState.FAIL)
 
     def give_back(self, trial: optuna.Trial) -> None:
-        """Somebody else may go on with it, at once."""
+        """It is nobody's any more: whoever looks next puts it back into the queue."""
         self.study.tell(trial, state=TrialState.FAIL)
-        self.rescue()
 
     def beat(self, trials: Iterable[optuna.Trial]) -> None:
         """Say that this worker lives. Call it often; it writes when a heartbeat is due."""
@@ -123,23 +122,28 @@ class SharedStudy:
             for trial in trials:
                 self._storage.record_heartbeat(trial._trial_id)
 
-    def rescue(self) -> None:
-        """Put the trials of dead workers back into the queue. Any number of workers may do so at once."""
+    def rescue(self, held: Collection[int], total: int) -> None:
+        """Put the trials of dead workers back into the queue. Any number of workers may do so at once.
+
+        held: numbers of the trials that this worker works on. total: how many trials there are to be.
+        """
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials
         for trial in trials:
-            if trial.state == TrialState.RUNNING and self._is_orphan(trial):
+            if trial.state == TrialState.RUNNING and self._is_orphan(trial, held):
                 with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):  # another was faster
                     self.study.tell(trial.number, state=TrialState.FAIL)
-        for slot in slots.slots_of(self.trials):
+        for slot in slots.slots_of(self.trials)[:total]:
             if slot.lost:
                 self.study.add_trial(_again(slot))
 
-    def _is_orphan(self, trial: FrozenTrial) -> bool:
+    def _is_orphan(self, trial: FrozenTrial, held: Collection[int]) -> bool:
         worker = trial.user_attrs.get(WORKER)
+        if worker == self.worker:  # not held: the storage failed while it was begun
+            return trial.number not in held
         if worker is None:  # it died between beginning the trial and writing its name, or does so just now
             return time.monotonic() - self._unclaimed.setdefault(trial.number, time.monotonic()) > UNCLAIMED
-        return self._workers is not None and worker != self.worker and not is_locked(self._workers / worker)
+        return self._workers is not None and not is_locked(self._workers / worker)
 
     def close(self) -> None:
         if self._lock is not None and self._workers is not None:

@@ -69,7 +69,7 @@ class Worker:
         """Bring the study and the runs together. True when nothing is left to do."""
         self.shared.beat(active.trial for active in self.active)
         if not self.halt.signals:
-            self.shared.rescue()
+            self._rescue()
         states = {trial.number: trial.state for trial in self.shared.trials}
         for active in list(self.active):
             if states[active.trial.number] != TrialState.RUNNING:  # silent for too long: taken over
@@ -87,10 +87,17 @@ class Worker:
             return not self.active
         return self._begin_more()
 
+    def _rescue(self) -> None:
+        self.shared.rescue({active.trial.number for active in self.active}, self.total)
+
+    def _board(self) -> list[slots.Slot]:
+        """The trials that count, as they are now."""
+        return slots.slots_of(self.shared.trials)[: self.total]
+
     def _begin_more(self) -> bool:
         """Begin trials where places are free. True when all have ended, here and elsewhere."""
         while sum(active.running for active in self.active) < self.jobs and not any(a.waiting for a in self.active):
-            board = slots.slots_of(self.shared.trials)
+            board = self._board()
             queued = any(slot.last.state == TrialState.WAITING for slot in board)
             if not queued and (len(board) >= self.total or self._target_reached(board)):
                 break
@@ -98,8 +105,7 @@ class Worker:
             if trial is not None and not self._begin(trial):
                 continue
             self._poll()
-        board = slots.slots_of(self.shared.trials)
-        others = [slot for slot in board if slot.result is None]
+        others = [slot for slot in self._board() if slot.result is None]
         if others and not self.active:
             self._say_once(f"{len(others)} trials are other workers': waiting for them")
         return not self.active and not others
@@ -151,10 +157,11 @@ class Worker:
                 self._say(f"{name} {self.sweep.metric} {end.value:.4g}{each}" + self._standing())
             else:
                 self.shared.give_back(trial)
+                self._rescue()  # at once: others may wait for it
                 self._say(f"{name} interrupted: it waits to be gone on with")
 
     def _standing(self) -> str:
-        board = slots.slots_of(self.shared.trials)
+        board = self._board()
         best = best_of(board, self.sweep.maximize)
         done = sum(slot.result is not None for slot in board)
         return f" | {done} of {self.total}" + (f", best {best.value:.4g} ({_name(best)})" if best is not None else "")
@@ -166,7 +173,7 @@ class Worker:
         return best.value >= target if self.sweep.maximize else best.value <= target
 
     def _last_words(self) -> int:
-        board = slots.slots_of(self.shared.trials)
+        board = self._board()
         failed = [slot for slot in board if slot.result is not None and slot.result.state == TrialState.FAIL]
         self._say(f"study {self.shared.study.study_name}{self._standing()}")
         for slot in failed:
