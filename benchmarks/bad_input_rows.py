@@ -612,7 +612,7 @@ row(SECTION, "--checkpoint", "größe", names="checkpoint", env=ASCII, fresh=Tru
 SECTION = "plot.py"
 for words, prepare, word in (
     ((), None, "the following arguments are required: paths"),
-    (("none",), None, "no run here"),
+    (("none",), None, "none: neither a directory nor a group under runs"),
     (("run", "--out", "no/such/x.png"), take, "--out: no/such/x.png"),
     (("run", "--out", "."), take, "--out: '.' is not the name of a file"),
     (("run", "--out", "x.xyz"), take, "'xyz' is not supported"),
@@ -622,7 +622,7 @@ for words, prepare, word in (
     (("run", "--wide"), take, "--wide"),
     (("run", "--out", "a.png"), with_line("metrics.jsonl", "{half", 1), "line 2 is damaged"),
     (("run", "--out", "a.png"), with_line("metrics.jsonl", '{"step": "x"}'), "has no whole-number step"),
-    (("run", "--out", "a.png"), spoiled("metrics.jsonl", bytes(range(256))), "nothing to draw"),
+    (("run", "--out", "a.png"), spoiled("metrics.jsonl", bytes(range(256))), "holds no row yet"),
 ):  # fmt: skip
     row(SECTION, *words, names=word, prepare=prepare,
         program="scripts/plot.py")  # fmt: skip

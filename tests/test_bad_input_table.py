@@ -61,4 +61,4 @@ def test_a_row_is_played_by_the_program_itself(fresh: bool, tmp_path: Path) -> N
         os.chdir(before)
     assert refused.code == 2 and "there is no such flag; nearest: --lr" in refused.err and refused.written == []
     assert helped.code == 0 and "--lr" in helped.out and helped.written == []
-    assert made.code == 2 and made.err.startswith("none: no run here") and list(tmp_path.iterdir()) == []
+    assert made.code == 2 and made.err.startswith("none: neither a directory") and list(tmp_path.iterdir()) == []
