@@ -1,10 +1,10 @@
-"""Kill a launcher, then a run of its successor, and repeat the command: is each run there once, and is it the right one?
+"""Kill a launcher, then a run of its successor, and repeat the command: is each run there once, and the right one?
 
     python benchmarks/launch_interrupted.py [--steps 20000] [--root DIRECTORY]
 
-2 configurations × 3 seeds, --jobs 2. The launcher is killed (-9) while two runs train; the same command is given again at
-once and one of its runs is killed (-9) as soon as that one has a checkpoint; the command ends, and is given a third time. Every
-run is compared with the same run that nobody killed. Exit code 1 where anything is not as it should be.
+2 configurations × 3 seeds, --jobs 2. The launcher is killed (-9) while two runs train; the same command is given again
+at once and one of its runs is killed (-9) as soon as that one has a checkpoint; the command ends, and is given a third
+time. Every run is compared with the same run that nobody killed. Exit code 1 where anything is not as it should be.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from exactness import compare, machine
 
-from launch_tools import open_records  # noqa: E402
-from whole_runs import ROOT, run_dirs, summary, tiny_argv  # noqa: E402
+from launch_tools import LAUNCH, open_records  # noqa: E402
+from whole_runs import run_dirs, summary, tiny_argv  # noqa: E402
 
 from navrl.tracking.record import is_alive, read_events, read_rows  # noqa: E402
 
@@ -33,8 +34,8 @@ def launcher(root: Path, steps: int, out: Path) -> subprocess.Popen:
         file.write_text(f"hidden_size: {size}\n")
     flags = tiny_argv(root, "--total_env_steps", str(steps), "--checkpoint_interval", "5")
     at = flags.index("--hidden_size")
-    words = [sys.executable, str(ROOT / "scripts" / "launch.py"), "--config", *map(str, files), "--seeds", "1-3", "--jobs", "2",
-             "--", *flags[:at], *flags[at + 2 :]]  # fmt: skip
+    own = [*flags[:at], *flags[at + 2 :]]
+    words = [*LAUNCH, "--config", *map(str, files), "--seeds", "1-3", "--jobs", "2", "--", *own]
     with open(out, "a", encoding="utf-8") as file:
         return subprocess.Popen(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, stdout=file,
                                 stderr=file)  # fmt: skip
@@ -45,7 +46,7 @@ def training(root: Path) -> list[Path]:
     return [run for run in run_dirs(root) if list(run.glob("checkpoints/*.pt")) and is_alive(run)]
 
 
-def until(condition, process: subprocess.Popen) -> None:
+def until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
     while not condition():
         if process.poll() is not None:
             raise SystemExit(f"the launcher ended too soon, with {process.returncode}")
@@ -55,7 +56,9 @@ def until(condition, process: subprocess.Popen) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=20000, help="of each run, a multiple of 400 (default: 20000)")
-    parser.add_argument("--root", type=Path, default=None, help="an empty directory for the runs (default: a temporary one)")
+    parser.add_argument(
+        "--root", type=Path, default=None, help="an empty directory for the runs (default: a temporary one)"
+    )
     options = parser.parse_args()
     facts: dict[str, tuple[object, object]] = {}
     with tempfile.TemporaryDirectory() as scratch:

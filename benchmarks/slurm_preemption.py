@@ -1,11 +1,11 @@
-"""Preempt a task of an array job and kill another's run: are they requeued, do all runs finish, and are they the right ones?
+"""Preempt a task of an array job and kill another's run: do all runs finish, and are they the right ones?
 
     python benchmarks/slurm_preemption.py [--steps 20000] [--stand-in]
 
 2 configurations × 3 seeds, `launch.py --engine slurm --jobs 2`, on a Slurm of its own (as root, with Debian's packages
 slurmctld, slurmd, slurm-client and munge), else, or with --stand-in, on tests/slurm_stand_in.py. Once two runs have a
-checkpoint, the batch shell of the first task gets SIGUSR1, as before a time limit, and the run of the second SIGKILL. Every run
-is compared with the same run by a local launcher. Exit code 1 where anything is not as it should be.
+checkpoint, the batch shell of the first task gets SIGUSR1, as before a time limit, and the run of the second SIGKILL.
+Every run is compared with the same run by a local launcher. Exit code 1 where anything is not as it should be.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from exactness import compare, machine
 
 import slurm_stand_in  # noqa: E402
 import slurm_up  # noqa: E402
-from launch_tools import open_records  # noqa: E402
-from whole_runs import ROOT, run_dirs, summary, tiny_argv  # noqa: E402
+from launch_tools import LAUNCH, open_records  # noqa: E402
+from whole_runs import run_dirs, summary, tiny_argv  # noqa: E402
 
 from navrl.tracking.record import read_events, read_rows  # noqa: E402
 
@@ -33,15 +33,18 @@ def launch(root: Path, steps: int, *words: str, environ: dict[str, str]) -> subp
     (root.parent / "tiny.yaml").write_text("env_id: simple_spread\n")
     flags = tiny_argv(root, "--total_env_steps", str(steps), "--checkpoint_interval", "5")
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "launch.py"), "--config", "tiny.yaml", "--seeds", "1-3", "--set", "lr=1e-3,2e-3",
-         "--jobs", "2", *words, "--", *flags],
-        cwd=root.parent, env=environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        [*LAUNCH, "--config", "tiny.yaml", "--seeds", "1-3", "--set", "lr=1e-3,2e-3", "--jobs", "2", *words,
+         "--", *flags],
+        cwd=root.parent, env=environ | {"OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
 
 
 def training(root: Path) -> dict[Path, int]:
     """Run directory -> process, of the runs that have a checkpoint and go on."""
-    return {run: pid for run, pid in open_records(1).items() if root in run.parents and list(run.glob("checkpoints/*.pt"))}
+    return {
+        run: pid for run, pid in open_records(1).items() if root in run.parents and list(run.glob("checkpoints/*.pt"))
+    }
 
 
 def main() -> int:

@@ -2,12 +2,15 @@
 
     python scripts/launch.py --config A.yaml B.yaml --seeds 1-5 --set lr=3e-4,7e-4 --jobs 4 -- --total_env_steps 200000
 
-What follows -- are main.py's flags, for every run. Given again, the command skips what is finished, goes on with what was
-interrupted or crashed, and waits for what still runs. --dry-run prints the runs, one command a line.
+What follows -- are main.py's flags, for every run. Given again, the command skips what is finished, goes on with what
+was interrupted or crashed, and waits for what still runs. --dry-run prints the runs, one command a line.
 
-Exit code: 0 all finished · 1 some failed, which are listed · 2 bad input, nothing was started · 130 / 143 / 138 stopped by
-SIGINT / SIGTERM / SIGUSR1, which every run got: each has a checkpoint, and the same command goes on. Engines: local (this
-machine's processes); ray (RAY_ADDRESS, or a cluster of its own here); slurm (an array job; this only submits it).
+Engines: local (processes of this machine); ray (the cluster of RAY_ADDRESS, or one of its own here); slurm (an array
+job, which this submits and leaves).
+
+Exit code: 0 all finished (slurm: submitted) · 1 some failed, which are listed · 2 bad input, nothing was started ·
+130 / 143 / 138 stopped by SIGINT / SIGTERM / SIGUSR1, which every run got: each has a checkpoint, and the same command
+goes on.
 """
 
 from __future__ import annotations
@@ -36,12 +39,22 @@ def arguments() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument("--config", nargs="+", required=True, metavar="FILE", help="YAML files, each a configuration")
     parser.add_argument("--seeds", nargs="+", required=True, metavar="SEED", help="1-5, or 1,2,9, or both")
-    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=V1,V2",
-                        help="values of a key that each make a configuration; several keys make their grid")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=V1,V2",
+        help="values of a key that each make a configuration; several keys make their grid",
+    )
     parser.add_argument("--engine", choices=("local", "ray", "slurm"), default="local", help="default: local")
     parser.add_argument("--jobs", type=whole(1), help="runs at once (default: local one a core, else all)")
-    parser.add_argument("--retries", type=whole(0), default=2,
-                        help="how often a run that crashed, or whose node was lost, is gone on with (default: 2)")
+    parser.add_argument(
+        "--retries",
+        type=whole(0),
+        default=2,
+        help="how often a run that crashed, or whose node was lost, is gone on with (default: 2)",
+    )
     parser.add_argument("--cpus", type=whole(1), help="CPUs that each run asks Ray or Slurm for (default: 1)")
     parser.add_argument("--gpus", type=whole(0), help="GPUs likewise (default: 0)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands and end")
@@ -69,7 +82,9 @@ def main(argv: list[str]) -> int:
         return 0
     try:
         if options.engine == "slurm":
-            print(submit(plan, jobs=options.jobs, cpus=options.cpus or 1, gpus=options.gpus or 0, retries=options.retries))
+            print(
+                submit(plan, jobs=options.jobs, cpus=options.cpus or 1, gpus=options.gpus or 0, retries=options.retries)
+            )
             return 0
         return run_here(plan, options)
     except SlurmError as error:

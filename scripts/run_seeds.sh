@@ -48,4 +48,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 python=$root/.venv/bin/python
 [ -x "$python" ] || python=python3
-exec "$python" scripts/launch.py --config "$config" --seeds "$seeds" ${JOBS:+--jobs "$JOBS"} -- ${words[@]+"${words[@]}"}
+exec "$python" scripts/launch.py --config "$config" --seeds "$seeds" ${JOBS:+--jobs "$JOBS"} -- \
+    ${words[@]+"${words[@]}"}

@@ -1,21 +1,24 @@
-"""Launched runs without a second import of torch: what ``navrl.launch.local`` starts is forked from the test's process."""
+"""Launched runs without a second import of torch: what ``navrl.launch.local`` starts is forked from this process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import stop_tools
-from whole_runs import tiny_argv
+from whole_runs import ROOT, tiny_argv
 
 from envs.registry import validate_settings
 from navrl.launch import local
 from navrl.launch.expand import Planned, expand
 from navrl.tracking.record import read_events
+
+LAUNCH = (sys.executable, str(ROOT / "scripts" / "launch.py"))
 
 
 class Forked:

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, each a process tree of its own that can be killed as a machine would be."""
+"""A Ray cluster of several nodes on this machine, each a process tree that can be killed as a machine would be."""
 
 from __future__ import annotations
 

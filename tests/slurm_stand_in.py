@@ -1,8 +1,9 @@
-"""The part of Slurm that an array job meets, on this machine: sbatch, squeue, scontrol requeue, and a preemption signal.
+"""The part of Slurm that an array job meets, on this machine: sbatch, squeue, scontrol requeue, a preemption signal.
 
-``with Slurm(directory) as slurm`` puts the three programs first on the PATH of ``slurm.environ``. A task is the job's script
-in a session of its own, with Slurm's variables; of signals it gets those that Slurm sends (``preempt``). As there, sbatch
-returns at once, and a task that is requeued while it runs is ended and started again with SLURM_RESTART_COUNT one higher.
+``with Slurm(directory) as slurm`` puts the three programs first on the PATH of ``slurm.environ``. A task is the job's
+script in a session of its own, with Slurm's variables; of signals it gets those that Slurm sends (``preempt``). As
+there, sbatch returns at once, and a task that is requeued while it runs is ended and started again with
+SLURM_RESTART_COUNT one higher.
 """
 
 from __future__ import annotations
@@ -124,7 +125,11 @@ class Slurm:
         return 0, "", ""
 
     def _look(self, task: Task) -> None:
-        if task.state == "waiting" and not self.holds and sum(other.state == "running" for other in self.tasks) < self.at_once:
+        if (
+            task.state == "waiting"
+            and not self.holds
+            and sum(other.state == "running" for other in self.tasks) < self.at_once
+        ):
             self._start(task)
         elif task.state == "running" and task.process.poll() is not None:
             task.ends.append(task.process.returncode)

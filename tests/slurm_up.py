@@ -66,7 +66,8 @@ class Slurm:
         self._daemons: list[subprocess.Popen] = []
         self._commands = (
             ["/usr/sbin/munged", "--foreground", "--force", f"--key-file={key}", f"--socket={directory}/munge.sock",
-             f"--pid-file={directory}/munged.pid", f"--log-file={directory}/munged.log", f"--seed-file={directory}/seed"],
+             f"--pid-file={directory}/munged.pid", f"--log-file={directory}/munged.log",
+             f"--seed-file={directory}/seed"],
             ["/usr/sbin/slurmctld", "-D"],
             ["/usr/sbin/slurmd", "-D", "-N", host],
         )  # fmt: skip
@@ -76,8 +77,10 @@ class Slurm:
 
     def preempt(self, number: int) -> None:
         """The batch shell alone gets SIGUSR1, as from ``--signal=B:USR1@60`` before the time limit."""
-        jobs = dict(line.split() for line in self._ask("squeue", "--array", "--noheader", "--format=%K %A").splitlines())
-        # While tasks of the array wait, scancel of 22.05 signals one that runs, is told to try later, and does for minutes.
+        jobs = dict(
+            line.split() for line in self._ask("squeue", "--array", "--noheader", "--format=%K %A").splitlines()
+        )
+        # While tasks wait, scancel 22.05 signals one that runs, is told to try again and does so for minutes
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(["scancel", "--batch", "--signal=USR1", jobs[str(number)]], env=self.environ, timeout=3,
                            capture_output=True)  # fmt: skip
@@ -93,7 +96,9 @@ class Slurm:
         try:
             for number, command in enumerate(self._commands):
                 log = open(self.run / f"daemon-{number}.log", "wb")
-                self._daemons.append(subprocess.Popen(command, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+                self._daemons.append(
+                    subprocess.Popen(command, env=self.environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                )
                 time.sleep(0.5)
             deadline = time.monotonic() + 60
             while "idle" not in self._ask("sinfo", "--noheader", "--format=%t"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+from launch_tools import LAUNCH
 from ray_tools import Cluster
-from whole_runs import ROOT, rows, run_dirs, summary, tiny_argv
+from whole_runs import rows, run_dirs, summary, tiny_argv
 
 from navrl.tracking.record import read_events
 
@@ -19,12 +19,12 @@ STEPS = 12000
 
 def launch(cluster_environ: dict[str, str], root: Path, *words: str) -> subprocess.Popen:
     (root / "tiny.yaml").write_text("env_id: simple_spread\n")
-    flags = tiny_argv(root / "runs", "--total_env_steps", str(STEPS), "--checkpoint_interval", "2", "--eval_interval", "1000",
-                      "--privacy", "strict")  # fmt: skip
+    own = ("--total_env_steps", str(STEPS), "--checkpoint_interval", "2", "--eval_interval", "1000")
+    flags = tiny_argv(root / "runs", *own, "--privacy", "strict")
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "scripts" / "launch.py"), "--config", "tiny.yaml", "--seeds", "1-2", "--engine", "ray",
-         *words, "--", *flags],
-        cwd=root, env=cluster_environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [*LAUNCH, "--config", "tiny.yaml", "--seeds", "1-2", "--engine", "ray", *words, "--", *flags],
+        cwd=root, env=cluster_environ, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The array job runs the planned commands; a preempted or killed run is requeued and goes on. Shell scripts are clean."""
+"""The array job runs the planned commands, a preempted or killed run is requeued; shell scripts are clean."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
+from launch_tools import LAUNCH
 from slurm_stand_in import Slurm
 from whole_runs import ROOT, rows, run_dirs, summary, tiny_argv
 
 from navrl.launch.slurm import TEMPLATE, with_directives
 from navrl.tracking.record import read_events
 
-SCRIPTS = sorted(
-    path for path in subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
-    if path.endswith(".sh") or path == ".ci/run"
-)  # fmt: skip
+FILES = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+SCRIPTS = sorted(path for path in FILES if path.endswith(".sh") or path == ".ci/run")
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def launch(slurm: Slurm, root: Path, *words: str, further: tuple[str, ...] = ())
     (root / "tiny.yaml").write_text("env_id: simple_spread\n")
     flags = tiny_argv(root / "runs", "--privacy", "strict", *further)
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "launch.py"), "--config", "tiny.yaml", "--engine", "slurm", *words, "--", *flags],
+        [*LAUNCH, "--config", "tiny.yaml", "--engine", "slurm", *words, "--", *flags],
         cwd=root, env=slurm.environ, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
@@ -66,26 +65,44 @@ def test_a_preempted_run_goes_on_where_it_was(slurm: Slurm, tmp_path: Path) -> N
     assert [row["step"] for row in rows(run_dir)] == list(range(0, 12001, 400))
     cut = [event for event in read_events(run_dir) if event["event"] == "cut"]
     assert sum(event["event"] == "attempt" for event in read_events(run_dir)) == 2 and cut[0]["step"] > 0
-    assert launch(slurm, tmp_path, "--seeds", "1", further=longer).stdout == "1 of 1 finished, 0 running: nothing to submit\n"
+    assert (
+        launch(slurm, tmp_path, "--seeds", "1", further=longer).stdout
+        == "1 of 1 finished, 0 running: nothing to submit\n"
+    )
 
 
 def test_a_run_that_fails_is_requeued_as_often_as_was_said(slurm: Slurm, tmp_path: Path) -> None:
     script = tmp_path / "array.sh"
-    script.write_text(with_directives(TEMPLATE.read_text(), {"array": "1-4", "output": str(tmp_path / "%A_%a.log"), "chdir": str(tmp_path)}))
-    bodies = ["import sys; sys.exit(1)", "import sys; sys.exit(2)", "import os; os.kill(os.getpid(), 9)", "print('it is $HOME')"]
+    script.write_text(
+        with_directives(
+            TEMPLATE.read_text(), {"array": "1-4", "output": str(tmp_path / "%A_%a.log"), "chdir": str(tmp_path)}
+        )
+    )
+    bodies = [
+        "import sys; sys.exit(1)",
+        "import sys; sys.exit(2)",
+        "import os; os.kill(os.getpid(), 9)",
+        "print('it is $HOME')",
+    ]
     commands = tmp_path / "commands.txt"
     commands.write_text("".join(shlex.join([sys.executable, "-c", body]) + "\n" for body in bodies))
     subprocess.run(["sbatch", "--parsable", str(script), str(commands), "1"], env=slurm.environ, check=True, timeout=60)
     failed, refused, killed, good = slurm.wait()
-    assert len(failed) == 2 and failed[-1] == 1 and refused == [2] and len(killed) == 2 and killed[-1] == 137 and good == [0]
+    assert (
+        len(failed) == 2
+        and failed[-1] == 1
+        and refused == [2]
+        and len(killed) == 2
+        and killed[-1] == 137
+        and good == [0]
+    )
     assert (tmp_path / f"{slurm.job}_4.log").read_text().splitlines()[-1] == "it is $HOME"
 
 
 def test_without_slurm_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text("")
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "launch.py"), "--config", "tiny.yaml", "--seeds", "1", "--engine", "slurm",
-         "--", "--run_dir", "runs"],
+        [*LAUNCH, "--config", "tiny.yaml", "--seeds", "1", "--engine", "slurm", "--", "--run_dir", "runs"],
         cwd=tmp_path, env=os.environ | {"PATH": "/nowhere"}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "runs").exists()

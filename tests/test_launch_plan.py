@@ -1,4 +1,4 @@
-"""The plan of a launch: every configuration with every seed, each with a directory of its own, one group a configuration."""
+"""The plan of a launch: each configuration with each seed, a directory for each run, one group a configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def plan(configs: list[str], seeds: str = "1-2", grid: tuple[str, ...] = (), further: tuple[str, ...] = (), **environ: str):
+def plan(
+    configs: list[str], seeds: str = "1-2", grid: tuple[str, ...] = (), further: tuple[str, ...] = (), **environ: str
+):
     return expand(configs, read_seeds([seeds]), read_grid(grid), further, ENVIRON | environ, validate_settings)
 
 
@@ -86,7 +88,9 @@ def test_a_line_of_the_dry_run_is_the_run_itself(files: Path, no_code_copy: None
         env=os.environ | ENVIRON, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout == run.line() + "\n" and not (files / "runs").exists()
-    pasted = subprocess.run(["bash", "-c", f"python() {{ printf '%s\\0' \"$@\"; }}; {done.stdout}"], capture_output=True, text=True)
+    pasted = subprocess.run(
+        ["bash", "-c", f"python() {{ printf '%s\\0' \"$@\"; }}; {done.stdout}"], capture_output=True, text=True
+    )
     assert pasted.stdout.split("\0")[:-1] == ["main.py", *run.argv] == shlex.split(done.stdout)[1:]
     assert call(list(run.argv), files / "runs").code == 0
     assert run_dirs(files / "runs") == [run.run_dir]
@@ -110,7 +114,8 @@ def test_any_grid_has_a_directory_for_each_run(lrs: list[float], minis: list[str
 
 
 @pytest.mark.parametrize(("words", "seeds"), [
-    (["1-5"], [1, 2, 3, 4, 5]), (["3", "1"], [3, 1]), (["1,2,9"], [1, 2, 9]), (["1 2", "4-5,7"], [1, 2, 4, 5, 7]), (["0"], [0]),
+    (["1-5"], [1, 2, 3, 4, 5]), (["3", "1"], [3, 1]), (["1,2,9"], [1, 2, 9]), (["1 2", "4-5,7"], [1, 2, 4, 5, 7]),
+    (["0"], [0]),
 ])  # fmt: skip
 def test_seeds_as_people_write_them(words: list[str], seeds: list[int]) -> None:
     assert read_seeds(words) == seeds
@@ -118,7 +123,8 @@ def test_seeds_as_people_write_them(words: list[str], seeds: list[int]) -> None:
 
 @pytest.mark.parametrize(("words", "said"), [
     (["5-1"], "5-1"), (["a"], "'a' is no seed"), (["-1"], "-1"), (["1.5"], "1.5"), ([""], "none is given"),
-    (["1-3,2"], "seed 2 is given twice"), (["9223372036854775808"], "is no seed"), (["1-100000"], "more than 10000 seeds"),
+    (["1-3,2"], "seed 2 is given twice"), (["9223372036854775808"], "is no seed"),
+    (["1-100000"], "more than 10000 seeds"),
 ])  # fmt: skip
 def test_seeds_that_are_none(words: list[str], said: str) -> None:
     with pytest.raises(ConfigError) as refused:
@@ -132,8 +138,9 @@ def test_a_list_is_one_value() -> None:
 
 
 @pytest.mark.parametrize(("grid", "said"), [
-    (("lr",), "'lr' is not KEY=VALUE"), (("lr=",), "KEY=VALUE"), (("lr=1,,2",), "KEY=VALUE"), (("lrr=1",), "nearest: lr"),
-    (("seed=1,2",), "--seeds"), (("device=cpu,cuda",), "device changes no result"), (("lr=1e-3", "lr=2e-3"), "given twice"),
+    (("lr",), "'lr' is not KEY=VALUE"), (("lr=",), "KEY=VALUE"), (("lr=1,,2",), "KEY=VALUE"),
+    (("lrr=1",), "nearest: lr"), (("seed=1,2",), "--seeds"), (("device=cpu,cuda",), "device changes no result"),
+    (("lr=1e-3", "lr=2e-3"), "given twice"),
 ])  # fmt: skip
 def test_values_that_are_none(grid: tuple[str, ...], said: str, files: Path) -> None:
     assert said in refusal(["a.yaml"], grid=grid)
@@ -143,12 +150,18 @@ def test_all_faults_of_all_runs_in_one_message(files: Path) -> None:
     (files / "bad.yaml").write_text("gamma: 2\nlrr: 1\n")
     said = refusal(["a.yaml", "bad.yaml", "none.yaml"], "1-3", ("lr=1e-3,fast",))
     assert "4 faults" in said
-    for part in ("gamma (bad.yaml, line 1)", "lrr (bad.yaml, line 2)", "lr (command line): 'fast'", "none.yaml: there is no such"):
+    for part in (
+        "gamma (bad.yaml, line 1)",
+        "lrr (bad.yaml, line 2)",
+        "lr (command line): 'fast'",
+        "none.yaml: there is no such",
+    ):
         assert said.count(part) == 1, said
 
 
 @pytest.mark.parametrize(("further", "said"), [
-    (("--seed", "3"), "--seeds decides that"), (("--config=b.yaml",), "--config decides that"), (("--lr=1",), "--set decides that"),
+    (("--seed", "3"), "--seeds decides that"), (("--config=b.yaml",), "--config decides that"),
+    (("--lr=1",), "--set decides that"),
     (("--if_exists", "new"), "repeating the command"), (("--resume", "x"), "--resume"),
 ])  # fmt: skip
 def test_what_the_plan_decides_is_not_given_beside_it(further: tuple[str, ...], said: str, files: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import stop_tools
 from launch_tools import Starter, attempts, plan
-from whole_runs import ROOT, resume, run_dirs, same_run, summary, tiny_argv, train
+from whole_runs import ROOT, run_dirs, same_run, summary, tiny_argv, train
 
 from navrl.launch import local
 from navrl.launch.local import Halt, run_all, run_one
@@ -61,9 +61,7 @@ def test_a_grid_is_run_in_order_some_at_once_and_not_again(tmp_path: Path, start
     assert [outcome.attempts for outcome in again] == [0] * 4
 
 
-def test_a_run_that_is_killed_goes_on_as_if_it_never_was(
-    tmp_path: Path, starter: Starter, never_stopped: Path
-) -> None:
+def test_a_run_that_is_killed_goes_on_as_if_it_never_was(tmp_path: Path, starter: Starter, never_stopped: Path) -> None:
     run, untouched = plan(tmp_path, [1, 2], *SHORT)
     starter.moments[run.name] = [(("opening", 1, signal.SIGKILL),), (("collect", 60, signal.SIGKILL),), ()]
     starter.moments[untouched.name] = [()]
@@ -161,7 +159,9 @@ def test_a_launcher_that_is_killed_leaves_its_runs_to_the_next(tmp_path: Path) -
     config.write_text("env_id: simple_spread\n")
     words = [sys.executable, str(ROOT / "scripts" / "launch.py"), "--config", str(config), "--seeds", "1", "--",
              *tiny_argv(tmp_path / "runs", *SHORT)]  # fmt: skip
-    options = dict(env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    options = dict(
+        env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    )
     first = subprocess.Popen(words, **options)
     while not stop_tools.descendants(first.pid):
         assert first.poll() is None

@@ -22,7 +22,8 @@ def runs(tmp_path: Path):
     run_dir = runs[0].run_dir
     record = LocalRecord.create(tmp_path / "runs", *run_dir.parts[-3:])
     record.close()
-    rows = [{"step": 0, "time": 0.5, "train/episode_reward_mean": -30.0}, {"step": 600, "time": 3.5, "eval/episode_reward": -20.25},
+    rows = [{"step": 0, "time": 0.5, "train/episode_reward_mean": -30.0},
+            {"step": 600, "time": 3.5, "eval/episode_reward": -20.25},
             {"step": 1000, "time": 5.5, "train/episode_reward_mean": -25.0}]  # fmt: skip
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 1400, "ti')
     return runs
@@ -34,7 +35,9 @@ def test_the_state_is_that_of_the_record(runs) -> None:
     assert state_of(runs[0]) == State("crashed", step=1000, reward=-20.25, seconds_left=15.0)
     path = runs[0].run_dir / "metrics.jsonl"
     with open(path, "a") as file:  # many rows later: what is read is the end of the file
-        file.write("\n" + "".join(json.dumps({"step": 1400 + n, "time": 7.0 + n, "train/x": 0.1}) + "\n" for n in range(3000)))
+        file.write(
+            "\n" + "".join(json.dumps({"step": 1400 + n, "time": 7.0 + n, "train/x": 0.1}) + "\n" for n in range(3000))
+        )
     assert (state_of(runs[0]).step, state_of(runs[0]).reward) == (4399, None)
     path.write_bytes(b"\xff{[" * 1000)
     (runs[0].run_dir / "summary.json").write_text("[")
@@ -47,7 +50,9 @@ def test_a_line_a_change_when_piped(runs, capsys: pytest.CaptureFixture) -> None
         table.show([Line(one, "waiting"), Line(two, "waiting"), Line(three, "finished")], last=True)
         table.show([Line(one, "running"), Line(two, "elsewhere"), Line(three, "finished")], last=True)
         table.show([Line(one, "running"), Line(two, "elsewhere"), Line(three, "finished")], last=True)
-        table.show([Line(one, "failed", "the reason"), Line(two, "elsewhere"), Line(three, "finished")])  # too soon to look
+        table.show(
+            [Line(one, "failed", "the reason"), Line(two, "elsewhere"), Line(three, "finished")]
+        )  # too soon to look
         table.show([Line(one, "failed", "the reason"), Line(two, "elsewhere"), Line(three, "finished")], last=True)
     place = "step 1,000 of 4,000 (25 %) · reward -20.25"
     assert capsys.readouterr().out.splitlines() == [
@@ -59,7 +64,11 @@ def test_a_line_a_change_when_piped(runs, capsys: pytest.CaptureFixture) -> None
 
 
 def test_a_table_on_a_terminal(runs) -> None:
-    lines = [Line(runs[0], "running", "attempt 2"), Line(runs[1], "failed", "a [bold] reason"), Line(runs[2], "waiting")]
+    lines = [
+        Line(runs[0], "running", "attempt 2"),
+        Line(runs[1], "failed", "a [bold] reason"),
+        Line(runs[2], "waiting"),
+    ]
 
     def shown(height: int, *, last: bool) -> list[str]:
         console = Console(file=io.StringIO(), force_terminal=True, width=200, height=height, color_system=None)
@@ -68,7 +77,13 @@ def test_a_table_on_a_terminal(runs) -> None:
         return [line.strip() for line in console.file.getvalue().split("finished", 1)[1].splitlines() if line.strip()]
 
     text = shown(30, last=False)
-    assert text[0] == "· 1 running · 1 failed · 1 waiting" and text[1].split() == ["run", "step", "reward", "left", "state"]
+    assert text[0] == "· 1 running · 1 failed · 1 waiting" and text[1].split() == [
+        "run",
+        "step",
+        "reward",
+        "left",
+        "state",
+    ]
     first = next(line for line in text if runs[0].name in line)
     assert first.split()[1:] == "1,000 of 4,000 (25 %) -20.25 0:00:15 running: attempt 2".split()
     assert any("failed: a [bold] reason" in line for line in text)

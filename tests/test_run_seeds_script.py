@@ -61,14 +61,18 @@ def test_arguments_arrive_as_they_were_given(project: Path) -> None:
 @pytest.mark.parametrize("argv", [
     ("mine.yaml", "7 9"), ("mine.yaml", "7,9"), ("1", "2", "--config", "mine.yaml"), ("1", "2", "--config=mine.yaml"),
 ])  # fmt: skip
-def test_the_same_runs_as_a_loop_of_ones_own(argv: tuple[str, ...], project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_runs_as_a_loop_of_ones_own(
+    argv: tuple[str, ...], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = handed_on(project, *argv, "--num_agents", "2")
     monkeypatch.chdir(project)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         at = words.index("--")
         assert launch.main([*words[:at], "--dry-run", *words[at:]]) == 0
-    planned = launch.expand(["mine.yaml"], launch.read_seeds([words[3]]), {}, ["--num_agents", "2"], os.environ, validate_settings)
+    planned = launch.expand(
+        ["mine.yaml"], launch.read_seeds([words[3]]), {}, ["--num_agents", "2"], os.environ, validate_settings
+    )
     assert said.getvalue().splitlines() == [run.line() for run in planned]
     for run, seed in zip(planned, [7, 9] if argv[0] == "mine.yaml" else [1, 2], strict=True):
         own = load(["--config", "mine.yaml", "--num_agents", "2", "--seed", str(seed)], os.environ, validate_settings)
@@ -78,7 +82,17 @@ def test_the_same_runs_as_a_loop_of_ones_own(argv: tuple[str, ...], project: Pat
 
 
 @pytest.mark.parametrize(
-    "argv", [(), ("1",), ("2", "1"), ("a", "2"), ("--lr", "1"), ("mine.yaml",), ("mine.yaml", "one"), ("mine.yaml", "--lr", "1")]
+    "argv",
+    [
+        (),
+        ("1",),
+        ("2", "1"),
+        ("a", "2"),
+        ("--lr", "1"),
+        ("mine.yaml",),
+        ("mine.yaml", "one"),
+        ("mine.yaml", "--lr", "1"),
+    ],
 )
 def test_wrong_seeds_are_refused(argv: tuple[str, ...], project: Path) -> None:
     done = run_seeds(project, *argv)

@@ -1,7 +1,7 @@
 """What is to run: configuration files × a grid of values × seeds, each one ``main.py`` command with its own directory.
 
-Nothing here starts or writes anything: equal arguments give the same plan, run by run and directory by directory, so that
-a launch which is repeated finds what the first one made.
+Nothing here starts or writes anything: equal arguments give the same plan, run by run and directory by directory, so
+that a launch which is repeated finds what the first one made.
 """
 
 from __future__ import annotations
@@ -180,7 +180,9 @@ def read_grid(words: Sequence[str]) -> dict[str, list[str]]:
         elif key == "seed":
             faults.append(Fault("--set", "seeds are given by --seeds"))
         elif key not in Config.model_fields:
-            faults.append(Fault("--set", f"{show_key(key)}: there is no such key; nearest: {nearest(key, SCIENCE_KEYS)}"))
+            faults.append(
+                Fault("--set", f"{show_key(key)}: there is no such key; nearest: {nearest(key, SCIENCE_KEYS)}")
+            )
         elif key not in SCIENCE_KEYS:
             faults.append(Fault("--set", f"{key} changes no result, so that its values make no two configurations; "
                                          f"give one value after --"))  # fmt: skip

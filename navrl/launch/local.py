@@ -1,7 +1,7 @@
 """Planned runs as processes of this machine: each to its end, retried by going on from its last checkpoint.
 
-Whoever works on a run holds its lock, ``RUNS/logs/PROJECT/GROUP/NAME.lock``, and so does the run's process: of any number
-of launchers one runs it, and when a launcher is killed its runs go on and the next one waits for them.
+Whoever works on a run holds its lock, ``RUNS/logs/PROJECT/GROUP/NAME.lock``, and so does the run's process: of any
+number of launchers one runs it, and when a launcher is killed its runs go on and the next one waits for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STOPPED = (130, 143, 138, -2, -15, -10)  # by SIGINT, SIGTERM, SIGUSR1: after a 
 
 @dataclass
 class Halt:
-    """The wish that runs stop: the signals that each is sent, in this order. SIGTERM twice ends it without a checkpoint."""
+    """The wish that runs stop: the signals that each is sent, in order. A second one ends it without a checkpoint."""
 
     signals: list[int] = field(default_factory=list)
 
@@ -83,8 +83,10 @@ class Job:
             self._over("finished", None)
 
     def poll(self, may_start: bool = True) -> None:
-        """Look after the process: pass signals on, take its end in, start it where that is allowed. Raises OSError where
-        lock and log cannot be written."""
+        """Look after the process: pass signals on, take its end in, start it where that is allowed.
+
+        Raises OSError where lock and log cannot be written.
+        """
         if self._process is not None:
             for number in self.halt.signals[self._passed_on :]:
                 self._process.send_signal(number)

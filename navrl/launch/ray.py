@@ -130,7 +130,9 @@ def run_all(
     import ray
 
     # Ray counts calls to a node that is just lost as tries, so that what bounds them is max_restarts alone.
-    runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries, max_task_retries=-1)(Runner)
+    runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries, max_task_retries=-1)(
+        Runner
+    )
     remotes = [Remote(run) for run in plan]
     while True:
         for remote in remotes:
@@ -165,8 +167,8 @@ def _connect(cpus: float, gpus: float) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):  # one may still join
         have = ", ".join(f"{node.get('CPU', 0):g} and {node.get('GPU', 0):g}" for node in nodes)
-        print(f"no node has {cpus:g} CPUs and {gpus:g} GPUs, as each run asks for: runs wait for one (there is: {have})",
-              file=sys.stderr)  # fmt: skip
+        asked = f"{cpus:g} CPUs and {gpus:g} GPUs"
+        print(f"no node has {asked}, as each run asks for: runs wait for one (there is: {have})", file=sys.stderr)
 
 
 def _require_answer(address: str) -> None:

@@ -25,9 +25,9 @@ class SlurmError(Exception):
 def submit(plan: Sequence[Planned], *, jobs: int | None, cpus: int, gpus: int, retries: int) -> str:
     """Submit what is neither finished nor running; returns what was done, in lines for people.
 
-    jobs: how many run at once (None: as many as Slurm places). cpus, gpus: of each. retries: how often a run that failed
-    is requeued; one that was preempted always is. Beside the runs, under ``logs/slurm/NAME``, are the commands, the
-    script and what each task says.
+    jobs: how many run at once (None: as many as Slurm places). cpus, gpus: of each. retries: how often a run that
+    failed is requeued; one that was preempted always is. Beside the runs, under ``logs/slurm/NAME``, are the commands,
+    the script and what each task says.
 
     Raises SlurmError, and OSError where nothing can be written beside the runs.
     """

@@ -82,7 +82,13 @@ class Table:
         title = f"{counts['finished']} of {len(rows)} finished"
         title += "".join(f" · {counts[word]} {word}" for word in ORDER[:-1] if counts[word])
         grid = Grid(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading, justify in (("run", "left"), ("step", "right"), ("reward", "right"), ("left", "right"), ("state", "left")):
+        for heading, justify in (
+            ("run", "left"),
+            ("step", "right"),
+            ("reward", "right"),
+            ("left", "right"),
+            ("state", "left"),
+        ):
             grid.add_column(heading, justify=justify, overflow="fold" if heading == "run" else "ellipsis")
         room = max(self.console.height - 6, 1)  # title, heading, rules
         if len(rows) > room and not whole:
