@@ -90,6 +90,7 @@ def test_behaviour_is_said_of_each_group() -> None:
 @pytest.mark.parametrize(("number", "text"), [
     (-7.183, "−7.18"), (0.8634, "0.863"), (12345.6, "12,346"), (0.0, "0"), (-0.00004, "−4.0e-05"), (250.04, "250.0"),
     (float("nan"), "–"), (float("inf"), "–"), (1.0, "1.00"), (0.001, "0.001"),
+    (-0.00065, "−0.00065"),
 ])  # fmt: skip
 def test_numbers_read_as_people_write_them(number: float, text: str) -> None:
     assert words.number(number) == text

@@ -76,14 +76,17 @@ function makeChart(figure, report, selection) {
       traces.push(line(curve.x, curve.mean, group, { width: 2.5, opacity: 1, name: `${group.short}, mean` }));
       drawn.push(curve.mean);
       const last = curve.mean.findLastIndex(value => value !== null);
-      if (last >= 0) ends.push({ group, value: curve.mean[last], low: curve.low[last], high: curve.high[last] });
+      if (last < 0) return;
+      ends.push({ group, x: curve.x[last], value: curve.mean[last], low: curve.low[last], high: curve.high[last] });
     });
     const range = usualRange(drawn);
     const layout = baseLayout(report.axes[selection.axis], selection.range);
     if (range) layout.yaxis.range = range;
     layout.annotations = endLabels(ends, range, plot.clientHeight - layout.margin.t - layout.margin.b);
-    const said = ends.map(({ group, value, low, high }) =>
-      `${group.short} ends at ${say(value)}` + (low === null ? "" : ` (${say(low)} to ${say(high)})`));
+    const furthest = Math.max(...ends.map(end => end.x));
+    ends.forEach(end => { end.early = end.x < 0.95 * furthest; }); // some seed of the group has come no further
+    const said = ends.map(({ group, x, value, low, high, early }) => `${group.short} ends at ${say(value)}`
+      + (low === null ? "" : ` (${say(low)} to ${say(high)})`) + (early ? `, at ${say(x)} already` : ""));
     figure.querySelector(".ends").textContent = said.join(" · ");
     const words = `Curves of ${metric.title} over ${report.axes[selection.axis]}. ${said.join("; ")}`;
     render(plot, traces, layout, words);
@@ -220,7 +223,8 @@ function endLabels(ends, range, height) {
   put[put.length - 1] = Math.max(put[put.length - 1], 0);
   for (let i = put.length - 2; i >= 0; i--) put[i] = Math.max(put[i], put[i + 1] + LABEL_GAP);
   return sorted.map((end, i) => ({
-    xref: "paper", x: 1, xanchor: "left", xshift: 4, yref: "y", y: Math.min(Math.max(end.value, range[0]), range[1]),
+    ...(end.early ? { xref: "x", x: end.x } : { xref: "paper", x: 1 }), xanchor: "left", xshift: 4, yref: "y",
+    y: Math.min(Math.max(end.value, range[0]), range[1]),
     yshift: put[i] - wanted[i], showarrow: false, text: escaped(shortened(end.group.short)),
     font: { color: end.group.colour, size: 12 },
   }));

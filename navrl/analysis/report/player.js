@@ -20,17 +20,21 @@ function makePlayer(root, report, selection) {
 
   function load() {
     const chosen = report.episodes.filter(episode => episode.index === Number(choice.value));
-    const reach = Math.max(...chosen.map(episode => episode.reach)); // one scale for all seeds
+    const reaches = chosen.map(episode => episode.reach).sort((a, b) => a - b);
+    const usual = reaches[Math.floor(reaches.length / 2)]; // one scale, but for those who go far out of it
     stage.replaceChildren();
     panels = [];
+    let most = 1;
     report.groups.forEach((group, number) => {
       const part = element("div", stage);
       element("h3", part, { style: `--group: ${group.colour}` }).textContent = group.name;
       const row = element("div", part, { class: "seeds" });
       for (const episode of chosen.filter(episode => report.runs[episode.run].group === number)) {
-        panels.push(makePanel(row, report.runs[episode.run], episode, reach));
+        panels.push(makePanel(row, report.runs[episode.run], episode, usual));
       }
+      most = Math.max(most, row.children.length);
     });
+    stage.style.setProperty("--most", most); // panels of all groups are of one size
     end = Math.max(0, ...chosen.map(episode => episode.steps));
     scrub.max = end;
     show(end); // the whole trail: what a printed page shows
@@ -95,11 +99,13 @@ function makePlayer(root, report, selection) {
   load();
 }
 
-/* One episode of one seed. `draw(step, trails)` shows a moment; between two steps positions are interpolated. */
-function makePanel(row, run, episode, reach) {
+/* One episode of one seed, in a picture that reaches as far as `usual` or as the episode needs. `draw(step, trails)` shows a moment; between two steps positions are interpolated. */
+function makePanel(row, run, episode, usual) {
+  const reach = Math.max(episode.reach, usual);
   const figure = element("figure", row, { class: "episode" });
   const caption = element("figcaption", figure);
   element("strong", caption).textContent = run.seed === null ? run.name : `seed ${run.seed}`;
+  if (reach > 1.05 * usual) caption.append(`, view ×${(reach / usual).toFixed(1)}`);
   const world = svg("svg", figure, { viewBox: `${-reach} ${-reach} ${2 * reach} ${2 * reach}`, role: "img" });
   world.setAttribute("aria-label", `${run.name}, episode ${episode.index}: ${outcome(episode)}`);
   const unit = reach / 100;

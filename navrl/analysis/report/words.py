@@ -18,7 +18,7 @@ HEADLINES = (
     "eval/path_efficiency",
 )  # what the summary speaks of: layer 2, then layer 3
 SUCCESS, CLEAN, PATHS = "eval/success_rate", "eval/success_rate_collision_free", "eval/path_efficiency"
-_PLACES = ((1000, 0), (100, 1), (1, 2), (0.001, 3))  # from this size on: digits behind the point
+_PLACES = ((1000, 0), (100, 1), (1, 2), (0.001, 3), (0.0001, 5))  # from this size on: digits behind the point
 
 
 @dataclass(frozen=True)
