@@ -218,5 +218,10 @@ def told(storage: str) -> Iterator[None]:
     except ImportError as error:
         raise StudyError(f"{error.name or error} is not installed: pip install -r requirements-sweep.txt") from error
     except STORAGE_ERRORS as error:
-        cause = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        raise StudyError(redact(f"--storage {storage} cannot be used: {cause or type(error).__name__}")) from error
+        raise StudyError(redact(f"--storage {storage} cannot be used: {cause_of(error)}")) from error
+
+
+def cause_of(error: BaseException) -> str:
+    """What a storage has to say, in one line without a password: the driver's words, not those of who called it."""
+    words = (line.strip() for line in str(error.__cause__ or error).splitlines())
+    return redact(next((line for line in words if line), type(error).__name__))

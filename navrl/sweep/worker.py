@@ -17,7 +17,7 @@ from navrl.naming import compact
 from navrl.redaction import redact
 from navrl.sweep import search, slots
 from navrl.sweep.place import Place
-from navrl.sweep.study import LOST, SharedStudy
+from navrl.sweep.study import LOST, SharedStudy, cause_of
 from navrl.sweep.trial import Active, End, MetricMissing, refusal
 
 RUNS, SEEDS = "runs", "seeds"  # user attributes of a trial: its runs (GROUP/NAME), and the value of each seed
@@ -52,7 +52,7 @@ class Worker:
                 except LOST as error:
                     if self.halt.signals and not any(active.running for active in self.active):
                         return 128 + self.halt.signals[0]  # others find that this worker is gone
-                    self._say_once(f"waiting, runs go on: {redact(str(error).partition(chr(10))[0])}")
+                    self._say_once(f"waiting for the study, runs go on: {cause_of(error)}")
                     time.sleep(PATIENCE)
                 time.sleep(EVERY)
 
