@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from navrl.analysis import comparison as module
+from navrl.analysis import tables
 from navrl.analysis.comparison import PAIRED, Comparison, compare
 from navrl.analysis.records import LeftOut, Run
 from synthetic_runs import make_run
@@ -93,6 +94,15 @@ def test_thresholds_and_values_at_a_step() -> None:
                   thresholds={"eval/collision_count": 2.0}).outcomes["g", "eval/collision_count"]  # fmt: skip
     assert low.steps_to_threshold.tolist() == [9] and low.at is None
     assert compare(runs, [SCORE], thresholds={}).outcomes["g", SCORE].steps_to_threshold is None
+
+
+def test_the_middle_of_steps_to_a_threshold_is_a_step_or_never() -> None:
+    assert tables.middle_steps(np.array([300.0, 100.0, 200.0])) == 200
+    assert tables.middle_steps(np.array([100.0, np.inf, 200.0, np.nan])) == 200
+    assert tables.middle_steps(np.array([100.0, np.inf, 200.0, np.inf])) == np.inf
+    assert math.isnan(tables.middle_steps(np.array([np.nan])))
+    runs = [make_run("g", seed, {0: 0.1, 100: value}, metric=SCORE) for seed, value in enumerate((0.95, 0.2, 0.3))]
+    assert tables.reached(compare(runs, [SCORE]).outcomes["g", SCORE]) == "never (1 of 3)"
 
 
 def test_pairs_know_which_direction_is_better() -> None:
