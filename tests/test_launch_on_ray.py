@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 from launch_tools import LAUNCH
 from ray_tools import Cluster
 from whole_runs import rows, run_dirs, summary, tiny_argv
@@ -17,7 +19,22 @@ from navrl.tracking.record import read_events
 STEPS = 12000
 
 
-def launch(cluster_environ: dict[str, str], root: Path, *words: str) -> subprocess.Popen:
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
+    """Start the launcher with two tiny runs; what is left of it at the end is killed."""
+    processes = []
+
+    def start(environ: dict[str, str], *words: str) -> subprocess.Popen:
+        processes.append(launcher(environ, tmp_path, *words))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def launcher(cluster_environ: dict[str, str], root: Path, *words: str) -> subprocess.Popen:
     (root / "tiny.yaml").write_text("env_id: simple_spread\n")
     own = ("--total_env_steps", str(STEPS), "--checkpoint_interval", "2", "--eval_interval", "1000")
     flags = tiny_argv(root / "runs", *own, "--privacy", "strict")
@@ -28,17 +45,17 @@ def launch(cluster_environ: dict[str, str], root: Path, *words: str) -> subproce
     )  # fmt: skip
 
 
-def test_a_run_whose_node_is_lost_goes_on_elsewhere(tmp_path: Path) -> None:
+def test_a_run_whose_node_is_lost_goes_on_elsewhere(tmp_path: Path, launch: Callable[..., subprocess.Popen]) -> None:
     """Before that, a launcher is stopped whose runs ask for more than there is: none of them begins."""
     with Cluster(2) as cluster:
-        first = launch(cluster.environ, tmp_path, "--cpus", "2")
+        first = launch(cluster.environ, "--cpus", "2")
         assert first.stdout.readline().startswith("no node has 2 CPUs and 0 GPUs, as each run asks for")
         time.sleep(1)  # until it looks after signals
         first.send_signal(signal.SIGTERM)
         said = first.communicate(timeout=120)[0]
         assert first.returncode == 143 and "2 of 2 runs are to be gone on with" in said
         assert run_dirs(tmp_path / "runs") == []
-        second = launch(cluster.environ, tmp_path)
+        second = launch(cluster.environ)
         wait_for(lambda: have_rows(cluster, 1), second)
         (lost,) = cluster.runs(1)
         cluster.kill(1)
@@ -54,16 +71,16 @@ def have_rows(cluster: Cluster, node: int) -> bool:
     return any(len(rows(run_dir)) > 2 for run_dir in cluster.runs(node))
 
 
-def wait_for(condition, process: subprocess.Popen) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert process.poll() is None and time.monotonic() < deadline, process.communicate(timeout=10)[0]
         time.sleep(0.1)
 
 
-def test_no_cluster_at_the_address(tmp_path: Path) -> None:
+def test_no_cluster_at_the_address(tmp_path: Path, launch: Callable[..., subprocess.Popen]) -> None:
     environ = os.environ | {"RAY_ADDRESS": "127.0.0.1:1", "OMP_NUM_THREADS": "1"}
-    process = launch(environ, tmp_path)
+    process = launch(environ)
     said = process.communicate(timeout=120)[0]
     assert process.returncode == 2 and "RAY_ADDRESS" in said.splitlines()[-1] and "Traceback" not in said, said
     assert not (tmp_path / "runs").exists()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +162,7 @@ def read_seeds(words: Sequence[str]) -> list[int]:
         if last - first >= MAX_RUNS:
             raise ConfigError([Fault("--seeds", f"{part} are more than {MAX_RUNS} seeds")])
         seeds += range(first, last + 1)
-    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1}) if len(seeds) <= MAX_RUNS else []
+    twice = [seed for seed, count in Counter(seeds).items() if count > 1]
     if not seeds or twice:
         message = f"seed {twice[0]} is given twice; keep one" if twice else "none is given; write 1-5 or 1,2,3"
         raise ConfigError([Fault("--seeds", message)])

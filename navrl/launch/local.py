@@ -171,8 +171,11 @@ def run_all(
     """
     everything = [Job(run, retries=retries, halt=halt) for run in plan]
     while True:
+        running = sum(job.running for job in everything)
         for job in everything:
-            job.poll(may_start=job.running or sum(other.running for other in everything) < jobs)
+            before = job.running
+            job.poll(may_start=before or running < jobs)
+            running += job.running - before
         look(everything)
         if all(job.outcome is not None for job in everything):
             return [job.outcome for job in everything if job.outcome is not None]

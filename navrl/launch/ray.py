@@ -137,10 +137,10 @@ def run_all(
     while True:
         for remote in remotes:
             remote.poll(halt)
-        for remote in remotes:
-            room = jobs is None or sum(other.submitted for other in remotes) < jobs
-            if room and remote.outcome is None and not remote.submitted and not halt.signals:
-                remote.submit(runner, retries)
+        room = len(remotes) if jobs is None else jobs - sum(remote.submitted for remote in remotes)
+        waiting = [remote for remote in remotes if remote.outcome is None and not remote.submitted]
+        for remote in waiting[:room] if not halt.signals else []:
+            remote.submit(runner, retries)
         look(remotes)
         outcomes = [remote.outcome for remote in remotes if remote.outcome is not None]
         if len(outcomes) == len(remotes):
