@@ -24,7 +24,7 @@ from navrl.analysis.pull import parse, pull
 from navrl.analysis.pull_mlflow import runs_of
 from navrl.analysis.records import BASE_COLUMNS, Run, load
 from navrl.config import Config
-from navrl.tracking.client import ClientError
+from navrl.tracking.client import FILES, ClientError
 from navrl.tracking.hub import TrackerHub
 
 pytest.importorskip("wandb")
@@ -122,9 +122,9 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """What the client's process does, in this one, which has MLflow imported already."""
     import mlflow
 
-    (tmp_path / "client").mkdir()
+    (tmp_path / "client" / FILES).mkdir(parents=True)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.chdir(tmp_path / "client")
-    monkeypatch.setattr("navrl.tracking.mlflow.keep_to_itself", lambda: None)  # it changes the environment for good
     yield lambda reference: list(runs_of(**parse(reference)[1], wanted=[*BASE_COLUMNS, *METRICS]))
     mlflow.set_tracking_uri(None)
 

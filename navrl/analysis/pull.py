@@ -21,6 +21,7 @@ from navrl.analysis.records import BASE_COLUMNS, LeftOut, Run
 from navrl.redaction import redact
 from navrl.tracking.client import FILES, ClientError, ask, serve
 
+PATIENCE = 60.0  # seconds: 25 000 points, one answer of MLflow, take a busy server ten
 FORMS = ("mlflow:URI:EXPERIMENT[:GROUP]", "wandb:ENTITY/PROJECT[:GROUP]")
 
 # An address holds colons itself: after the host a port (possessive, for it must not be given up to be an experiment).
@@ -40,14 +41,14 @@ def pull(
     metrics: the columns besides ``records.BASE_COLUMNS``; None: all that a run has. wandb_proxy: address of a proxy for
     W&B alone.
     Raises ValueError, in one line, for all that can be wrong: the form, the address, a server that does not answer or
-    from which nothing comes for 15 s, an experiment, a project or a group that is not there.
+    from which nothing comes for ``PATIENCE``, an experiment, a project or a group that is not there.
     """
     tracker, parts = parse(reference)
     wanted = None if metrics is None else list(dict.fromkeys((*BASE_COLUMNS, *metrics)))
     request = {"tracker": tracker, "parts": parts, "proxy": wandb_proxy, "wanted": wanted}
     with tempfile.TemporaryDirectory(prefix="navrl-pull-") as directory:
         try:
-            answer = ask("navrl.analysis.pull", request, Path(directory))
+            answer = ask("navrl.analysis.pull", request, Path(directory), PATIENCE)
         except ClientError as error:
             raise ValueError(f"{redact(reference)}: {redact(str(error))}") from None
         runs = [_read(about, Path(directory)) for about in answer["runs"]]
@@ -91,7 +92,6 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _written(found: Iterable[Run | LeftOut]) -> dict[str, Any]:
     """Runs as JSON, their columns as files: what has come so far shows that something comes."""
-    Path(FILES).mkdir(exist_ok=True)
     runs, left_out = [], []
     for number, item in enumerate(found):
         if isinstance(item, LeftOut):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from navrl.analysis.pulled import config_in, metadata_in, missing, outcome, run_
 from navrl.analysis.records import LeftOut, Run
 from navrl.config import Config
 from navrl.redaction import redact
-from navrl.tracking.client import FILES, ClientError, mlflow_client
+from navrl.tracking.client import FILES, ClientError, answered, mlflow_client
 from navrl.tracking.mlflow import PARENT_OF, STATUS, UID, mlflow_name, usable_address
 from navrl.tracking.tracker import TrackerUnavailable
 
-RUNS_A_PAGE = 200
+RUNS_A_PAGE, REQUEST_SECONDS = 200, "25"
 SECTIONS = {"final": "final", "best": "final_best"}  # of the summary -> among the metrics
 STATES = {there: here for here, there in STATUS.items()} | {"FAILED": "failed"}
 
@@ -26,6 +27,7 @@ def runs_of(uri: str, experiment: str, group: str | None, wanted: Sequence[str] 
         uri = usable_address(uri)
     except TrackerUnavailable as error:
         raise ClientError(str(error).removeprefix("mlflow_tracking_uri: ")) from None
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", REQUEST_SECONDS)  # else that of a run, which is not to wait
     client = mlflow_client(uri, "name the database of the runs")
     there = client.get_experiment_by_name(experiment)
     if there is None:
@@ -63,8 +65,7 @@ def _run(client: Any, run: Any, source: str, wanted: Sequence[str] | None) -> Ru
     running = run.info.status in ("RUNNING", "SCHEDULED")  # the tag may be that of an earlier attempt
     names = [name for name in run.data.metrics if not name.startswith(tuple(f"{each}/" for each in SECTIONS.values()))]
     metrics = {mlflow_name(metric): metric for metric in wanted} if wanted is not None else dict(zip(names, names))
-    points = {metrics[name]: {point.step: point.value for point in client.get_metric_history(run_id, name)}
-              for name in names if name in metrics}  # fmt: skip
+    points = {metrics[name]: _points(client, run_id, name) for name in names if name in metrics}
     return run_of(
         source=source, group=tags.get("group", ""), name=run.info.run_name or run_id,
         seed=_typed("seed", tags.get("seed", "null")),
@@ -73,6 +74,12 @@ def _run(client: Any, run: Any, source: str, wanted: Sequence[str] | None) -> Ru
         metadata=metadata_in(_artifact(client, run_id, "metadata.json")),
         outcome={} if running else _outcome(client, run), points=points, wanted=wanted,
     )  # fmt: skip
+
+
+def _points(client: Any, run_id: str, name: str) -> dict[int, float]:
+    found = {point.step: point.value for point in client.get_metric_history(run_id, name)}
+    answered()
+    return found
 
 
 def _outcome(client: Any, run: Any) -> dict[str, Any]:

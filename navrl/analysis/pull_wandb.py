@@ -8,11 +8,12 @@ from typing import Any
 
 from navrl.analysis.pulled import config_in, metadata_in, missing, outcome, run_of
 from navrl.analysis.records import LeftOut, Run
-from navrl.tracking.client import FILES, wandb_api
+from navrl.tracking.client import FILES, answered, wandb_api
 from navrl.tracking.convert import from_json
 from navrl.tracking.wandb import CONFIG_FILE
 
 OWN_KEYS = {"env_id", "algorithm_name", "seed"}  # of the configuration that NAVRL sends
+ROWS_A_PAGE = 1000
 SECTIONS = {"final": "final", "best": "best"}  # of the summary -> in W&B's
 STATES = {"killed": "interrupted", "preempted": "interrupted", "preempting": "running", "pending": "running"}
 
@@ -43,7 +44,9 @@ def runs_of(
 def _run(run: Any, source: str, wanted: Sequence[str] | None) -> Run | LeftOut:
     """The whole history in one scan: asked for some keys alone, W&B gives only rows that have all of them."""
     points: dict[str, dict[int, float]] = {}
-    for row in run.scan_history():
+    for number, row in enumerate(run.scan_history(page_size=ROWS_A_PAGE)):
+        if number % ROWS_A_PAGE == 0:
+            answered()
         for metric, value in row.items():
             value = from_json(value)
             if isinstance(value, (int, float)) and "step" in row and _is_wanted(metric, wanted):

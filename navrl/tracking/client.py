@@ -20,7 +20,7 @@ from typing import Any
 
 from navrl.redaction import redact
 
-PATIENCE = 15.0                       # seconds in which the client neither gets a byte of a file nor computes
+PATIENCE = 15.0                       # seconds in which the client gets nothing and does not compute
 ANSWER, LOG, FILES = "answer.json", "log.txt", "files"        # of the client's process, inside its directory
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
@@ -104,6 +104,7 @@ def serve(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
     """Read a request from stdin, let `answer` do it in the current directory, write there what it returns."""
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    Path(FILES).mkdir()
     try:
         result = answer(request)
     except ClientError as error:
@@ -120,6 +121,12 @@ def _end_with_parent() -> None:
     sys.stdin.read()                              # returns when the process that asked is gone
     shutil.rmtree(os.getcwd(), ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
+
+
+def answered() -> None:
+    """Something came that is no file: seen by who waits."""
+    with open(f"{FILES}/answers", "ab") as file:
+        file.write(b".")
 
 
 def wandb_api(entity: str, proxy: str | None) -> Any:

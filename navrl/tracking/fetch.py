@@ -205,7 +205,6 @@ def _download_version(client: Any, version: Any) -> Found:
 
 
 def _download_from_mlflow(client: Any, run_id: str, file: str, metadata: Mapping[str, str]) -> Found:
-    Path(FILES).mkdir(exist_ok=True)
     path = Path(client.download_artifacts(run_id, file, FILES))
     return {"path": os.path.relpath(path), "metadata": dict(metadata)}
 
