@@ -34,10 +34,11 @@ from navrl.sweep import slots  # noqa: E402
 def soak(options: argparse.Namespace, root: Path, storage: str) -> int:
     draw = random.Random(options.seed)
     # some ten seconds a run, so that kills meet trials in every phase
-    file = sweep_tools.sweep_file(
-        root, {"total_env_steps": options.steps}, method="bayes",
-        early_terminate={"type": "hyperband", "min_iter": 10, "eta": 3} if options.prune else None,
-    )  # fmt: skip
+    metric, changes = sweep_tools.METRIC, {}
+    if options.prune:  # a metric whose noise does not hide which trial is worse
+        metric = "train/entropy"
+        changes = {"metric": {"name": metric}, "early_terminate": {"type": "hyperband", "min_iter": 10, "eta": 3}}
+    file = sweep_tools.sweep_file(root, {"total_env_steps": options.steps}, method="bayes", **changes)
     command = ("--trials", str(options.trials), "--jobs", "1", "--seeds", f"1-{options.seeds}", "--storage", storage,
                "--heartbeat", "1")  # fmt: skip
 
@@ -64,7 +65,7 @@ def soak(options: argparse.Namespace, root: Path, storage: str) -> int:
 
     trials = sweep_tools.trials_of(storage)
     board = slots.slots_of(trials)
-    wrong = sweep_tools.problems(trials, root / "runs", options.trials, options.seeds)
+    wrong = sweep_tools.problems(trials, root / "runs", options.trials, options.seeds, metric)
     wrong += [f"worker {i} ended with {w.returncode}" for i, w in enumerate(workers) if w.returncode]
     again = sweep_tools.worker(file, *command)
     said = sweep_tools.finish(again)

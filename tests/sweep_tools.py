@@ -99,7 +99,9 @@ def records(root: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def problems(trials: list[optuna.trial.FrozenTrial], root: Path, total: int, seeds: int) -> list[str]:
+def problems(
+    trials: list[optuna.trial.FrozenTrial], root: Path, total: int, seeds: int, metric: str = METRIC
+) -> list[str]:
     """What is lost or doubled in a sweep that has ended: its study held against the records of its runs."""
     wrong = []
     board = slots.slots_of(trials)
@@ -130,7 +132,7 @@ def problems(trials: list[optuna.trial.FrozenTrial], root: Path, total: int, see
         if trial.state != TrialState.COMPLETE:
             continue
         rows = [runs[label] for label in trial.user_attrs["runs"] if label in runs]
-        last = [[row[METRIC] for row in each if METRIC in row][-1] for each in rows]
+        last = [[row[metric] for row in each if metric in row][-1] for each in rows]
         if len(last) != seeds or not math.isclose(trial.value, fmean(last), rel_tol=1e-12):
             wrong.append(f"trial {trial.number}: value {trial.value}, its runs ended with {last}")
     return wrong

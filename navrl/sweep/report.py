@@ -168,7 +168,8 @@ def _make_legible(figure: Any) -> None:
             axes.get_legend().remove()  # one series, named on its axis
         for axis in (axes.xaxis, axes.yaxis):
             if axis.get_scale() == "log":
-                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                low, high = sorted(axis.get_view_interval())
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 20 * low else (1,)))
                 axis.set_major_formatter(FuncFormatter(lambda value, _: compact(float(f"{value:.3g}"))))
                 axis.set_minor_locator(NullLocator())
         for shown in axes.collections:
