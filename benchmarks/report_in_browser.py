@@ -26,7 +26,7 @@ from navrl.pipes import Parser, run_program  # noqa: E402
 DESKTOP, PHONE = (1400, 1300), (390, 844)
 DRAWN = """document.readyState == 'complete'
     && document.querySelectorAll('.js-plotly-plot').length == document.querySelectorAll('.plot').length"""
-PLAYED = "[...document.querySelectorAll('.agent')].map(disc => disc.getAttribute('cx') + disc.getAttribute('cy')).join()"
+PLAYED = "[...document.querySelectorAll('.agent')].map(d => d.getAttribute('cx') + d.getAttribute('cy')).join()"
 
 
 def main(argv: list[str]) -> int:

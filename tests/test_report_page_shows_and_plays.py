@@ -155,8 +155,8 @@ def test_a_mouse_zooms_and_asks_for_values_and_a_zoom_outlives_other_choices(bro
 
     start, end = browser.run(f"{plot}._fullLayout.xaxis.range")
     middle, left, right = (box["y"] + box["height"] / 2, *(box["x"] + part * box["width"] for part in (0.25, 0.5)))
-    steps = [("mouseMoved", left + part * (right - left), middle) for part in (0.2, 0.6, 1.0)]
-    browser.mouse(("mouseMoved", left, middle), ("mousePressed", left, middle), *steps, ("mouseReleased", right, middle))
+    way = [("mouseMoved", left + part * (right - left), middle) for part in (0.2, 0.6, 1.0)]
+    browser.mouse(("mouseMoved", left, middle), ("mousePressed", left, middle), *way, ("mouseReleased", right, middle))
     browser.wait(f"{plot}._fullLayout.xaxis.range[0] > {start + 1}")
     zoomed = browser.run(f"{plot}._fullLayout.xaxis.range")
     assert zoomed == pytest.approx([start + part * (end - start) for part in (0.25, 0.5)], rel=0.05)

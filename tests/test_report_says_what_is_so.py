@@ -19,8 +19,8 @@ from whole_runs import ROOT
 
 from navrl.analysis.comparison import compare
 from navrl.analysis.records import Run
-from navrl.analysis.report import data, episodes, layers, words
-from navrl.analysis.report.data import document, outstanding
+from navrl.analysis.report import drawing, episodes, layers, words
+from navrl.analysis.report.data import document
 from navrl.metrics.summary import BEHAVIOUR_METRICS, TASK_METRICS
 from navrl.metrics.trajectories import Trajectories
 
@@ -48,7 +48,7 @@ finals = st.lists(st.floats(-50, 50).map(lambda x: round(x, 2)), min_size=1, max
 
 
 @given(first=finals, second=finals, metric=st.sampled_from([REWARD, COLLISIONS]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_summary_names_the_better_group_and_only_beyond_chance(
     first: list[float], second: list[float], metric: str
 ) -> None:
@@ -179,15 +179,15 @@ def test_episodes_are_the_newest_and_within_their_budget(tmp_path: Path) -> None
 def test_thinned_curves_keep_their_peaks_and_ends(seed: int, runs: int, points: int, limit: int) -> None:
     values = np.random.default_rng(seed).normal(size=(runs, points))
     values[0, : points // 3] = np.nan
-    kept = outstanding(values, limit)
+    kept = drawing.outstanding(values, limit)
     assert len(kept) <= max(limit, 1) and kept[0] == 0 and kept[-1] == points - 1 and (np.diff(kept) > 0).all()
     if np.isfinite(values).any():
         assert np.nanmax(values[:, kept]) == np.nanmax(values) and np.nanmin(values[:, kept]) == np.nanmin(values)
 
 
 def test_a_page_stays_small_however_many_runs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "NUMBERS", 3000)
-    monkeypatch.setattr(data, "POINTS", (5, 100))
+    monkeypatch.setattr(drawing, "NUMBERS", 3000)
+    monkeypatch.setattr(drawing, "POINTS", (5, 100))
     runs = []
     for seed in range(30):
         run = run_of("many", seed, {REWARD: -7.0})
@@ -197,7 +197,7 @@ def test_a_page_stays_small_however_many_runs_there_are(monkeypatch: pytest.Monk
     drawn = json.loads(json.dumps(made["drawing"]))
     (curve,) = drawn["metrics"][REWARD]["curves"]["step"]
     assert len(curve["x"]) <= 3000 // 34 and len(curve["runs"]) == 30
-    assert any("curves are drawn with at most" in note for note in made["notes"])
+    assert any("curves are drawn with at most 88 points" in note for note in made["notes"])
     pytest.importorskip("plotly")
     from navrl.analysis.report import page
 
@@ -214,10 +214,9 @@ def test_colours_can_be_read_as_text_and_told_apart() -> None:
         linear = np.where(parts <= 0.03928, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
         return float(linear @ [0.2126, 0.7152, 0.0722])
 
-    assert all(1.05 / (luminance(colour) + 0.05) >= 4.5 for colour in data.COLOURS)
-    looks = {(data.COLOURS[place % len(data.COLOURS)], data.dash_of(place)) for place in range(24)}
-    assert len(looks) == 24  # groups
-    assert all(data.dash_of(place) != data.dash_of(place + 1) for place in range(24))
+    assert all(1.05 / (luminance(colour) + 0.05) >= 4.5 for colour in drawing.COLOURS)
+    looks = [tuple(drawing.look(place).values()) for place in range(32)]  # of groups
+    assert len(set(looks)) == 32 and all(one[1] != other[1] for one, other in zip(looks, looks[1:]))
 
 
 def test_of_many_groups_each_is_held_to_the_first() -> None:

@@ -79,12 +79,12 @@ function makeChart(figure, report, selection) {
       if (last < 0) return;
       ends.push({ group, x: curve.x[last], value: curve.mean[last], low: curve.low[last], high: curve.high[last] });
     });
+    const furthest = Math.max(...ends.map(end => end.x));
+    ends.forEach(end => { end.early = end.x < 0.95 * furthest; }); // some seed of the group has come no further
     const range = usualRange(drawn);
     const layout = baseLayout(report.axes[selection.axis], selection.range);
     if (range) layout.yaxis.range = range;
     layout.annotations = endLabels(ends, range, plot.clientHeight - layout.margin.t - layout.margin.b);
-    const furthest = Math.max(...ends.map(end => end.x));
-    ends.forEach(end => { end.early = end.x < 0.95 * furthest; }); // some seed of the group has come no further
     const said = ends.map(({ group, x, value, low, high, early }) => `${group.short} ends at ${say(value)}`
       + (low === null ? "" : ` (${say(low)} to ${say(high)})`) + (early ? `, at ${say(x)} already` : ""));
     figure.querySelector(".ends").textContent = said.join(" · ");

@@ -14,20 +14,14 @@ from typing import Any
 import numpy as np
 
 from navrl.analysis.comparison import Comparison, Outcome, Pair
-from navrl.analysis.curves import Curve
-from navrl.analysis.figures import AXIS_NAMES, BAND_NAMES
+from navrl.analysis.figures import BAND_NAMES
 from navrl.analysis.groups import Group, made_of
 from navrl.analysis.records import Run
 from navrl.analysis.report import directory, episodes, layers, words
+from navrl.analysis.report.drawing import drawing, look
 from navrl.analysis.statistics import Estimate
 from navrl.redaction import redact_all
 
-# Hues of Okabe & Ito's palette (distinct for every kind of colour vision), dark enough to be read as text on white;
-# lines differ in their dashes too.
-COLOURS = ("#0072B2", "#C04F00", "#00795A", "#AA4499", "#8A6100", "#332288", "#1F78A8", "#000000")
-DASHES = ("solid", "dash", "dot", "dashdot")
-NUMBERS = 700_000  # that all curves of a page may hold together: about 6 MB
-POINTS = (40, 1500)  # of a curve: at least, at most
 ALL_PAIRS = 4  # groups of which every pair is shown
 # What says where and by whom a run was made. A report is handed on; none of it is needed to read one.
 PRIVATE = ("hostname", "user")
@@ -42,16 +36,15 @@ def document(comparison: Comparison, beside: Path, *, made: str, name: str = "")
 
     title, made, scale (of rewards, "" where not known), about (how the figures are made), summary, warnings, alerts,
     left_out, notes: what is said in words.
-    groups, runs, outcomes, speed, config, metadata: tables. drawing: what the page's scripts draw (see ``_drawing``).
+    groups, runs, outcomes, speed, config, metadata: tables. drawing: what the page's scripts draw (``drawing.py``).
     """
     shorts = words.short_labels([group.label for group in comparison.groups])
     runs = [run for group in comparison.groups for run in group.runs]
-    drawn, notes = episodes.collect([directory.directory_of(run) for run in runs])
-    drawing, thinned = _drawing(comparison, shorts, drawn)
-    if thinned:
-        notes = [*notes, f"curves are drawn with at most {thinned} points: of more, the highest and lowest are kept"]
+    found, notes = episodes.collect([directory.directory_of(run) for run in runs])
+    drawn, thinned = drawing(comparison, shorts, found)
+    notes += thinned
     if len(comparison.groups) > ALL_PAIRS:
-        notes = [*notes, f"of {len(comparison.groups)} groups, differences are shown to the first one, {shorts[0]}"]
+        notes.append(f"of {len(comparison.groups)} groups, differences are shown to the first one, {shorts[0]}")
     said = [(run.name, line) for run in runs for line in directory.alerts(run)]
     texts = redact_all({
         "title": name or " against ".join(shorts),
@@ -74,12 +67,12 @@ def document(comparison: Comparison, beside: Path, *, made: str, name: str = "")
         "speed": _speed(comparison, shorts),
         "config": _config(comparison),
     })  # fmt: skip
-    return {**texts, "metadata": _metadata(comparison), "drawing": drawing}
+    return {**texts, "metadata": _metadata(comparison), "drawing": drawn}
 
 
 def _about(comparison: Comparison) -> list[str]:
     sources = {source for outcome in comparison.outcomes.values() for source in outcome.final_source
-               if layers.layer_of(outcome.metric) in (2, 3)}  # fmt: skip
+               if outcome.metric.startswith("eval/")}  # fmt: skip
     finals = {
         "summary": "Final values are those of the last parameters in the final evaluation (summary.json)",
         "row": "Final values are those of the last evaluation during training",
@@ -103,17 +96,11 @@ def _group(group: Group, short: str, place: int) -> dict[str, Any]:
     return {
         "name": group.label,
         "short": short,
-        "colour": COLOURS[place % len(COLOURS)],
-        "dash": dash_of(place),
+        **look(place),
         "seeds": len(group.runs),
         "steps": _range(steps),
         "seconds": words.duration(float(np.nanmean(seconds)) if np.isfinite(seconds).any() else np.nan),
     }
-
-
-def dash_of(place: int) -> str:
-    """How the line of the group at this place is drawn, in plotly's words: not as its neighbour of a like colour."""
-    return DASHES[(place + place // len(COLOURS)) % len(DASHES)]
 
 
 def _layer(comparison: Comparison, layer: layers.Layer) -> dict[str, Any]:
@@ -272,75 +259,3 @@ def _values(values: Iterable[Any], limit: int = 4) -> str:
 def _range(values: np.ndarray) -> str:
     low, high = float(values.min()), float(values.max())
     return words.number(low) if low == high else f"{words.number(low)} to {words.number(high)}"
-
-
-def _drawing(comparison: Comparison, shorts: Sequence[str], drawn: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
-    """(what the page's scripts draw, points a curve was cut to; 0 where none was).
-
-    groups: name, short, colour, dash. runs: name, seed, group (a place in ``groups``). axes: name -> label.
-    metrics: name -> title, about, better, layer, curves: for each axis, for each group None or
-        x ``[points]``, runs ``[runs of the group][points]``, mean, low, high ``[points]``; None where no value is.
-    profiles: metric -> for each group None or x, share, low, high. episodes: see ``episodes.drawable``.
-    """
-    groups = comparison.groups
-    axes = [axis for axis in AXIS_NAMES if any(key[2] == axis for key in comparison.curves)]
-    lines = sum(len(group.runs) + 4 for group in comparison.groups)
-    limit = NUMBERS // max(1, lines * len(axes) * len(comparison.metrics))
-    limit = min(max(limit, POINTS[0]), POINTS[1])
-    cut = any(len(curve.positions) > limit for curve in comparison.curves.values())
-    metrics = {}
-    for metric in layers.ordered(comparison.metrics):
-        curves = {axis: [_curve(comparison.curves.get((group.label, metric, axis)), limit) for group in groups]
-                  for axis in axes}  # fmt: skip
-        metrics[metric] = {"title": layers.title(metric), "about": layers.about(metric), "curves": curves,
-                           "better": comparison.better.get(metric), "layer": layers.layer_of(metric)}  # fmt: skip
-    profiles = {}
-    for metric in layers.ordered(metric for _, metric in comparison.profiles if comparison.better[metric]):
-        found = [comparison.profiles.get((group.label, metric)) for group in comparison.groups]
-        profiles[metric] = [None if p is None else {"x": _rounded(p.values), "share": _rounded(p.share),
-                                                    "low": _rounded(p.low), "high": _rounded(p.high)}
-                            for p in found]  # fmt: skip
-    return {
-        "groups": redact_all([
-            {key: _group(group, short, place)[key] for key in ("name", "short", "colour", "dash")}
-            for place, (group, short) in enumerate(zip(comparison.groups, shorts))
-        ]),
-        "runs": redact_all([{"name": run.name, "seed": run.seed, "group": place}
-                            for place, group in enumerate(comparison.groups) for run in group.runs]),
-        "axes": {axis: AXIS_NAMES[axis] for axis in axes},
-        "metrics": metrics,
-        "profiles": profiles,
-        "episodes": drawn,
-    }, limit if cut else 0  # fmt: skip
-
-
-def _curve(curve: Curve | None, limit: int) -> dict[str, Any] | None:
-    if curve is None:
-        return None
-    kept = outstanding(curve.runs, limit)
-    return {
-        "x": _rounded(curve.positions[kept], 9),
-        "runs": [_rounded(values[kept]) for values in curve.runs],
-        "mean": _rounded(curve.mean[kept]),
-        "low": _rounded(curve.low[kept]),
-        "high": _rounded(curve.high[kept]),
-    }
-
-
-def outstanding(values: np.ndarray, limit: int) -> np.ndarray:
-    """Which of ``[runs, points]`` are drawn: all, or the first, the last and those with the lowest and the highest
-    value of each of (limit − 2) / 2 stretches, so that no peak is lost. Indices, rising."""
-    points = values.shape[1]
-    if points <= limit:
-        return np.arange(points)
-    low = np.nan_to_num(values, nan=np.inf).min(axis=0)
-    high = np.nan_to_num(values, nan=-np.inf).max(axis=0)
-    borders = np.linspace(0, points, (limit - 2) // 2 + 1).astype(int)
-    kept = {0, points - 1}
-    for begin, end in zip(borders[:-1], borders[1:]):
-        kept |= {int(begin + low[begin:end].argmin()), int(begin + high[begin:end].argmax())}
-    return np.array(sorted(kept))
-
-
-def _rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
-    return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in values.tolist()]

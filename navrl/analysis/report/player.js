@@ -11,11 +11,11 @@ function makePlayer(root, report, selection) {
   const choice = root.querySelector(".episode-choice"), speed = root.querySelector(".speed");
   const trails = root.querySelector(".trails"), stage = root.querySelector(".stage");
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
-  let panels = [], at = 0, end = 0, before = null; // before: time of the last frame; null while paused
+  let panels = [], at = 0, end = 0;
+  let before = null, next = 0; // time of the last frame (null while paused), and the one that is asked for
 
   for (const index of [...new Set(report.episodes.map(episode => episode.index))].sort((a, b) => a - b)) {
-    const option = new Option(`episode ${index}`, index);
-    choice.append(option);
+    choice.append(new Option(`episode ${index}`, index));
   }
 
   function load() {
@@ -57,24 +57,22 @@ function makePlayer(root, report, selection) {
 
   function pause() {
     before = null;
+    cancelAnimationFrame(next);
     play.textContent = "Play";
-    play.setAttribute("aria-pressed", "false");
   }
 
   function start() {
     if (at >= end) show(0);
     before = performance.now();
     play.textContent = "Pause";
-    play.setAttribute("aria-pressed", "true");
-    requestAnimationFrame(frame);
+    next = requestAnimationFrame(frame);
   }
 
   function frame(now) {
-    if (before === null) return;
     show(at + Math.max(0, now - before) / 1000 * STEPS_PER_SECOND * Number(speed.value));
     before = now;
     if (at >= end) pause();
-    else requestAnimationFrame(frame);
+    else next = requestAnimationFrame(frame);
   }
 
   function move(step) {
@@ -99,7 +97,8 @@ function makePlayer(root, report, selection) {
   load();
 }
 
-/* One episode of one seed, in a picture that reaches as far as `usual` or as the episode needs. `draw(step, trails)` shows a moment; between two steps positions are interpolated. */
+/* One episode of one seed, in a picture that reaches as far as `usual` or as the episode needs.
+   `draw(step, trails)` shows a moment; between two steps positions are interpolated. */
 function makePanel(row, run, episode, usual) {
   const reach = Math.max(episode.reach, usual);
   const figure = element("figure", row, { class: "episode" });
