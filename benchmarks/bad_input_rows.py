@@ -639,6 +639,19 @@ for words, word in (
 ):
     row(SECTION, *words, names=word, program="scripts/runs.py")
 
+SECTION = "compare.py"
+for words, word in (
+    ((), "name a GROUP, or a tracker with --from"),
+    (("none",), "none: neither a directory nor a group under runs"),
+    (("run", "--metric", "eval/rewrd"), "no run has a metric eval/rewrd; nearest"),
+    (("run", "--threshold", "eval/success_rate"), "is not METRIC=VALUE, as eval/success_rate=0.8"),
+    (("run", "--at", "-1"), "--at: '-1' is not a whole number of at least 0"),
+    (("run", "--band", "sem"), "--band: invalid choice: 'sem'"),
+    (("run", "--out", "run/config.yaml"), "run/config.yaml is a file; name a directory"),
+    (("run", "--out", "no/such/place"), "its directory is not there or cannot be written"),
+):
+    row(SECTION, *words, names=word, prepare=take if words[:1] == ("run",) else None, program="scripts/compare.py")
+
 SECTION = "compare.py --from"
 for source, word in (
     ("mlflow:NAVRL", "names no runs; write mlflow:URI:EXPERIMENT[:GROUP]"),
