@@ -1,1 +1,1 @@
-"""What is read out of finished runs: curves now, groups and statistics as they come. Reads the local record only."""
+"""What runs have shown: records read, groups of seeds compared, tables, figures and reports. Trains nothing."""
