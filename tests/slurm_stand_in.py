@@ -63,7 +63,7 @@ class Slurm:
         """What ``--signal=B:USR1@60`` does a minute before the time limit: the batch shell alone is signalled."""
         self.tasks[number - 1].process.send_signal(signal.SIGUSR1)
 
-    def wait(self, seconds: float = 120.0) -> list[list[int]]:
+    def wait(self, seconds: float = 300.0) -> list[list[int]]:
         """The exit codes of each task's script, once the job is over."""
         deadline = time.monotonic() + seconds
         while any(task.state != "over" for task in self.tasks):
