@@ -130,9 +130,8 @@ def run_all(
     import ray
 
     # Ray counts calls to a node that is just lost as tries, so that what bounds them is max_restarts alone.
-    runner = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries, max_task_retries=-1)(
-        Runner
-    )
+    placed = ray.remote(num_cpus=cpus, num_gpus=gpus, max_concurrency=3, max_restarts=retries, max_task_retries=-1)
+    runner = placed(Runner)
     remotes = [Remote(run) for run in plan]
     while True:
         for remote in remotes:
