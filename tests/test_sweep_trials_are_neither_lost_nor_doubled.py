@@ -172,3 +172,22 @@ def test_a_sweep_that_is_cut_to_fewer_trials_ends(tmp_path: Path) -> None:
     again = shared.claim(SPACE, 2)
     assert again is not None and again.params == second.params
     shared.close()
+
+
+def test_a_journal_whose_last_line_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
+    def shared() -> SharedStudy:
+        return SharedStudy(
+            f"journal:{tmp_path}/s.journal", "s", identity={}, maximize=True, sampler=search.sampler(GRID),
+            pruner=search.pruner(GRID), heartbeat=1,
+        )  # fmt: skip
+
+    first = shared()
+    trial = first.claim(SPACE, 3)
+    first.study.tell(trial, 1.0)
+    with open(tmp_path / "s.journal", "ab") as file:
+        file.write(b'{"op_code":4,"worker_id":"x","study')  # the disk was full
+    second = shared()
+    assert second.claim(SPACE, 3) is not None
+    assert [trial.state.name for trial in shared().trials] == ["COMPLETE", "RUNNING"]
+    for one in (first, second):
+        one.close()
