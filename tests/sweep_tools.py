@@ -27,8 +27,8 @@ METRIC = "train/episode_reward_mean"
 # 10 iterations of 4 copies x 25 steps
 TINY = {
     "num_envs": 4, "rollout_length": 25, "total_env_steps": 1000, "hidden_size": 16, "mini_batch_size": 50,
-    "ppo_epoch": 1, "eval_interval": 5, "eval_episodes": 2, "final_eval_episodes": 2, "log_eval_episodes": 0, "checkpoint_interval": 2,
-    "num_workers": 0, "log_wandb": False, "logger": ["console"],
+    "ppo_epoch": 1, "eval_interval": 5, "eval_episodes": 2, "final_eval_episodes": 2, "log_eval_episodes": 0,
+    "checkpoint_interval": 2, "num_workers": 0, "log_wandb": False, "logger": ["console"],
 }  # fmt: skip
 SEARCHED = {
     "lr": {"distribution": "log_uniform_values", "min": 1.0e-4, "max": 1.0e-2},
@@ -38,7 +38,7 @@ SEARCHED = {
 
 
 def sweep_file(directory: Path, config: dict[str, Any] | None = None, **changes: Any) -> Path:
-    """``sweep.yaml`` over the tiny run, in ``directory``, with its runs there. changes: keys of it; None removes one."""
+    """``sweep.yaml`` over the tiny run, in ``directory``, with its runs there. changes: its keys; None removes one."""
     base = directory / "base.yaml"
     base.write_text(yaml.safe_dump(TINY | {"run_dir": str(directory / "runs")} | (config or {})))
     content = {
