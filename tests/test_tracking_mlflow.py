@@ -271,8 +271,8 @@ def test_names_of_all_kinds_become_names_that_mlflow_takes():
     from mlflow.utils.validation import _validate_metric_name, _validate_tag_name
 
     for name in ("train/loss", "a[0]@b", "../up", "/root//x/", "ünder", "", "a:b", "y" * 400, "eval/{role}"):
-        _validate_metric_name(backend._key(name))
-        _validate_tag_name(backend._key(name))
+        _validate_metric_name(backend.mlflow_name(name))
+        _validate_tag_name(backend.mlflow_name(name))
 
 
 def test_a_trace_of_a_trajectory_file_has_observation_action_reward_and_contact(tmp_path):
