@@ -61,10 +61,14 @@ def worker(file: Path, *flags: str, **options: Any) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def finish(process: subprocess.Popen, timeout: float = 240) -> str:
-    """What a worker said, once it has ended well."""
-    said, _ = process.communicate(timeout=timeout)
-    assert process.returncode == 0, said
+def finish(process: subprocess.Popen, code: int = 0, timeout: float = 240) -> str:
+    """What a worker said until it ended, with this exit code. One that does not end is killed with its runs."""
+    try:
+        said, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        kill(process, with_runs=True)
+        raise
+    assert process.returncode == code, said
     return said
 
 

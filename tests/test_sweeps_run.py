@@ -117,8 +117,7 @@ def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(tmp_path: Path) -> 
     first = worker(file, "--trials", "1", "--jobs", "1")
     until(lambda: any(len(rows) > 5 for rows in records(tmp_path / "runs").values()))
     first.send_signal(signal.SIGTERM)
-    said, _ = first.communicate(timeout=60)
-    assert first.returncode == 143, said
+    finish(first, 143)
     (run_dir,) = whole_runs.run_dirs(tmp_path / "runs")
     assert not is_alive(run_dir)
     storage = f"sqlite:///{tmp_path}/runs/sweeps.db"  # where none is named
@@ -156,9 +155,8 @@ def _a_trial_is_worth_the_mean_of_its_seeds(tmp_path: Path, run_dir: Path) -> No
 
 def _a_metric_that_is_never_logged_stops_a_sweep(tmp_path: Path) -> None:
     file = sweep_file(tmp_path, LONGER, metric={"name": "train/episode_rewards_mean", "goal": "maximize"})
-    done = worker(file, "--trials", "9", "--jobs", "1", "--storage", f"sqlite:///{tmp_path}/other.db")
-    said, _ = done.communicate(timeout=60)
-    assert done.returncode == 1 and "nearest: train/episode_reward_mean" in said
+    said = finish(worker(file, "--trials", "9", "--jobs", "1", "--storage", f"sqlite:///{tmp_path}/other.db"), 1)
+    assert "nearest: train/episode_reward_mean" in said
     assert len(records(tmp_path / "runs")) == 1
 
 
