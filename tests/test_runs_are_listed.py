@@ -152,8 +152,8 @@ def test_a_name_is_enough(root) -> None:
 def test_one_run_is_shown_in_full(root) -> None:
     shown = runs("mappo_seed1", "--run_dir", root.path).out
     assert shown == runs(root.done).out == runs("--show", root.done).out
-    for words in (str(root.done), "finished", f"{COMMITS['one']} (main)", "python main.py --experiment_name mappo_seed1",
-                  "500 of 1,000", "episode_reward -7.250 ± 0.140, success_rate 0.850 (500 episodes of mpe2 1.1.1",
+    for words in (str(root.done), "finished", f"{COMMITS['one']} (main)",
+                  "python main.py --experiment_name mappo_seed1", "500 of 1,000", "episode_reward -7.250 ± 0.140, success_rate 0.850 (500 episodes of mpe2 1.1.1",
                   "total_env_steps: 1000  (default 800000)", "log_wandb: false  (default true)"):  # fmt: skip
         assert words in shown, words
     assert "num_agents" not in shown and "lr:" not in shown  # at their defaults
@@ -240,8 +240,8 @@ def test_bad_words_are_refused_in_one_line(argv: tuple[str, ...], words: str, tm
 
 def test_watching_shows_what_changes_until_it_is_ended(tmp_path: Path) -> None:
     made = record(tmp_path, "mappo_seed1", rows=3)
-    program = subprocess.Popen([sys.executable, str(ROOT / "scripts" / "runs.py"), str(tmp_path), "--watch", "--interval",
-                                "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    argv = [sys.executable, str(ROOT / "scripts" / "runs.py"), str(tmp_path), "--watch", "--interval", "1"]
+    program = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         def next_steps() -> str:
             return next(line for line in program.stdout if "mappo_seed1" in line).split()[2]
@@ -258,5 +258,5 @@ def test_watching_shows_what_changes_until_it_is_ended(tmp_path: Path) -> None:
 
 
 def test_no_torch_is_needed(root) -> None:
-    code = "import sys; sys.argv[0] = 'x'; import runpy; runpy.run_path('scripts/runs.py'); assert 'torch' not in sys.modules"
+    code = "import runpy, sys; runpy.run_path('scripts/runs.py'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)

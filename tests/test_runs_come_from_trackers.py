@@ -1,4 +1,4 @@
-"""Runs that exist only in a tracker are, once pulled, the runs that their records give: MLflow's server, W&B's stand-in."""
+"""Runs that only a tracker has are, once pulled, what their records give: a real MLflow server, W&B's stand-in."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def named(word: str, directories: Sequence[Path]) -> list[Path]:
         return name, group, f"{group}/{name}"
 
     exactly = [directory for directory in directories if word in names(directory)]
-    return exactly or [directory for directory in directories if word in f"{names(directory)[2]}"]
+    return exactly or [directory for directory in directories if word in names(directory)[2]]
 
 
 def glance(directory: Path, now: float | None = None) -> Listed:

@@ -157,8 +157,8 @@ def _from_mlflow(parts: Mapping[str, Any], settings: Mapping[str, Any], with_bes
         os.environ.pop("MLFLOW_REGISTRY_URI", None)
         if not on_this_machine(uri):
             raise FetchError(f"privacy: strict reads nothing from {redact(uri)}")
-    client = mlflow_client(uri, "name it with --mlflow_tracking_uri or MLFLOW_TRACKING_URI, or the directory of its runs "
-                                "with --run_dir")
+    client = mlflow_client(uri, "name it with --mlflow_tracking_uri or MLFLOW_TRACKING_URI, or the directory of its "
+                                "runs with --run_dir")
     version = _model_version(client, **parts) if "name" in parts else None
     run_id = parts["run"] if version is None else version.run_id
     where = client.get_run(run_id).info.artifact_uri
