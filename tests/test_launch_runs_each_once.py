@@ -120,8 +120,8 @@ def test_two_launchers_at_once_run_each_once(tmp_path: Path, starter: Starter) -
 
 
 def test_a_run_that_somebody_works_on_is_waited_for(tmp_path: Path, starter: Starter) -> None:
-    """By hand (its own lock), or another launcher in whose hands it crashes (the plan's lock)."""
-    run, other = plan(tmp_path, [1, 2], *SHORT)
+    """By hand (its own lock), or another launcher in whose hands it crashes (the plan's lock); both take a place."""
+    run, other, third = plan(tmp_path, [1, 2, 3], *SHORT)
     by_hand = stop_tools.start(list(run.argv), tmp_path / "said", ("checkpoint", 1, signal.SIGSTOP))
     os.waitpid(by_hand, os.WUNTRACED)  # it stands still, and holds its lock
     local.log_of(other).parent.mkdir(parents=True, exist_ok=True)
@@ -129,13 +129,14 @@ def test_a_run_that_somebody_works_on_is_waited_for(tmp_path: Path, starter: Sta
     seen: list[list[bool]] = []
 
     def look(jobs) -> None:
-        seen.append([job.elsewhere for job in jobs])
+        seen.append([job.elsewhere for job in jobs] + [bool(starter.started)])
         if len(seen) == 10:
             os.kill(by_hand, signal.SIGCONT)
             held.release()
 
-    assert statuses(run_all([run, other], jobs=1, retries=0, halt=Halt(), look=look)) == ["finished"] * 2
-    assert seen[5] == [True, True] and starter.started == [other.name]
+    outcomes = run_all([run, third, other], jobs=2, retries=0, halt=Halt(), look=look)
+    assert statuses(outcomes) == ["finished"] * 3 and seen[8] == [True, False, True, False]
+    assert sorted(starter.started) == [other.name, third.name]
     assert stop_tools.wait(by_hand) == 0 and attempts(run) == 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from navrl.config_sources import ENVIRONMENT
 from navrl.launch.expand import Planned
 from navrl.launch.state import state_of
 from navrl.source import project_root
-from navrl.tracking.record import RunLock, RunLocked, is_alive
+from navrl.tracking.record import LOCK, RunLock, RunLocked, is_alive, is_locked
 
 EVERY = 0.2  # seconds between two looks at the processes
 BAD_INPUT = 2
@@ -62,7 +63,8 @@ class Job:
         self.run, self.retries, self.halt = run, retries, halt
         self.outcome: Outcome | None = None
         self.attempts = 0
-        self.elsewhere = False  # another process works on it
+        self.elsewhere = False  # another process works on it,
+        self.here = False  # and does so on this machine
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: RunLock | None = None
         self._passed_on = 0  # of halt.signals, to the present process
@@ -74,6 +76,11 @@ class Job:
         return self._process is not None
 
     @property
+    def takes_place(self) -> bool:
+        """Whether it runs on this machine, started by this job or by somebody else."""
+        return self.running or (self.outcome is None and self.elsewhere and self.here)
+
+    @property
     def log(self) -> Path:
         """What the run's processes said, all attempts."""
         return log_of(self.run)
@@ -81,6 +88,12 @@ class Job:
     def skip_if_finished(self) -> None:
         if self.outcome is None and state_of(self.run).status == "finished":
             self._over("finished", None)
+
+    def find_holder(self) -> None:
+        """See whether somebody else works on it, and where."""
+        locks = [path for path in (self.log.with_suffix(".lock"), self.run.run_dir / LOCK) if is_locked(path)]
+        self.elsewhere = bool(locks)
+        self.here = any(path.read_text().strip().endswith(f" on {socket.gethostname()}") for path in locks)
 
     def poll(self, may_start: bool = True) -> None:
         """Look after the process: pass signals on, take its end in, start it where that is allowed.
@@ -104,15 +117,13 @@ class Job:
     def _begin(self) -> None:
         if self._lock is None:
             self.log.parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with contextlib.suppress(RunLocked):
                 self._lock = RunLock(self.log.with_suffix(".lock"), patience=0)
-            except RunLocked:
-                self.elsewhere = True
-                return
-        self.elsewhere = is_alive(self.run.run_dir)  # a run that somebody started by hand
-        if self.elsewhere:
+        if self._lock is None or is_alive(self.run.run_dir):  # the latter: somebody started it by hand
             self._let_go()
+            self.find_holder()
             return
+        self.elsewhere = False
         self.skip_if_finished()
         if self.outcome is None:
             self._process, self._passed_on = _start(self.run, self.log, self._lock), 0
@@ -167,15 +178,18 @@ def run_all(
 ) -> list[Outcome]:
     """All of them, ``jobs`` processes at once, in the plan's order; one run's failure stops no other.
 
-    A run that another launcher works on takes no place: it is looked at again until that one is done with it.
+    A run that somebody else works on is looked at again until that one is done with it; on this machine (the run of a
+    launcher that was killed) it is one of the ``jobs``, on another it is not.
     """
     everything = [Job(run, retries=retries, halt=halt) for run in plan]
+    for job in everything:
+        job.find_holder()
     while True:
-        running = sum(job.running for job in everything)
+        places = sum(job.takes_place for job in everything)
         for job in everything:
-            before = job.running
-            job.poll(may_start=before or running < jobs)
-            running += job.running - before
+            before = job.takes_place
+            job.poll(may_start=before or places < jobs)
+            places += job.takes_place - before
         look(everything)
         if all(job.outcome is not None for job in everything):
             return [job.outcome for job in everything if job.outcome is not None]
