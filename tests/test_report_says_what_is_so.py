@@ -87,6 +87,15 @@ def test_behaviour_is_said_of_each_group() -> None:
     assert "b has more reward than c, and more collisions" in written(bad + good, [REWARD, COLLISIONS])["warnings"]
 
 
+def test_how_fast_says_when_each_seed_reached_the_threshold() -> None:
+    score = "eval/normalized_score"  # rises by a quarter every 100 steps, from 1 below its final value
+    runs = [run_of("a", seed, {score: final}) for seed, final in enumerate((1.2, 0.95, 0.5))]
+    (row,) = written(runs, [score])["speed"]
+    (cell,) = row["groups"]
+    assert (cell["threshold"], cell["steps"]) == ("0.900", ["300", "400", "never"])
+    assert value(cell["area"]["value"]) == pytest.approx(np.mean([0.7, 0.45, 0.0]), abs=1e-3)  # of three seeds all count
+
+
 @pytest.mark.parametrize(("number", "text"), [
     (-7.183, "−7.18"), (0.8634, "0.863"), (12345.6, "12,346"), (0.0, "0"), (-0.00004, "−4.0e-05"), (250.04, "250.0"),
     (float("nan"), "–"), (float("inf"), "–"), (1.0, "1.00"), (0.001, "0.001"),

@@ -187,7 +187,7 @@ function line(x, y, group, { width, opacity, name, dash = group.dash, shape = "l
 function baseLayout(xTitle, [from, to]) {
   return {
     uirevision: `${xTitle} ${from} ${to}`, // while it is the same, what was zoomed stays zoomed
-    margin: { l: 48, r: 78, t: 8, b: 38 }, showlegend: false, hovermode: "closest", dragmode: "zoom",
+    margin: { l: 48, r: 78, t: 26, b: 38 }, showlegend: false, hovermode: "closest", dragmode: "zoom",
     font: { family: "system-ui, sans-serif", size: 12, color: "#1b1b1b" }, paper_bgcolor: "#fff", plot_bgcolor: "#fff",
     xaxis: {
       title: { text: xTitle, standoff: 6 }, gridcolor: "#e6e6e6", zeroline: false, nticks: 6,

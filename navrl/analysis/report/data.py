@@ -81,7 +81,7 @@ def _about(comparison: Comparison) -> list[str]:
     if len(said) == 2:
         said = ["Final values are those of the last parameters in the final evaluation; where a run has none, of its "
                 "last evaluation during training (marked *)"]  # fmt: skip
-    smooth = f", smoothed over {words.number(comparison.smooth)}" if comparison.smooth else ", not smoothed"
+    smooth = f", smoothed over {words.whole(comparison.smooth)} steps" if comparison.smooth else ", not smoothed"
     return [
         *said,
         "figures are interquartile means over seeds, intervals 95 % percentile intervals of the stratified bootstrap "
@@ -119,7 +119,7 @@ def _run(comparison: Comparison, group: Group, place: int, number: int, beside: 
         "name": run.name,
         "seed": run.seed,
         "status": run.status,
-        "steps": words.number(group.steps[number]),
+        "steps": words.whole(group.steps[number]),
         "seconds": words.duration(group.seconds[number]),
         "finals": finals,
         "started": str(run.metadata.get("started", ""))[:16].replace("T", " "),
@@ -174,10 +174,11 @@ def _estimate(estimate: Estimate) -> dict[str, str]:
 
 
 def _speed(comparison: Comparison, shorts: Sequence[str]) -> list[dict[str, Any]]:
-    """One row a metric with a threshold or an area, of the headlines: how fast each group gets there."""
+    """How fast each group gets there: one row a headline, and one a metric with a threshold."""
     rows = []
-    for metric in words.HEADLINES:
-        if metric not in comparison.metrics or metric not in comparison.area_range:
+    for metric in layers.ordered(comparison.area_range):
+        asked = any(comparison.outcomes[group.label, metric].threshold is not None for group in comparison.groups)
+        if metric not in words.HEADLINES and not asked:
             continue
         cells = []
         for group in comparison.groups:
@@ -186,11 +187,11 @@ def _speed(comparison: Comparison, shorts: Sequence[str]) -> list[dict[str, Any]
             cells.append({
                 "area": _estimate(outcome.area_iqm),
                 "threshold": None if outcome.threshold is None else words.number(outcome.threshold),
-                "steps": [] if reached is None else ["never" if math.isinf(s) else words.number(s) for s in reached],
+                "steps": [] if reached is None else ["never" if math.isinf(s) else words.whole(s) for s in reached],
             })  # fmt: skip
         first, last = comparison.area_range[metric]
         rows.append({"metric": metric, "title": layers.title(metric), "groups": cells,
-                     "range": f"{words.number(first)} to {words.number(last)}"})  # fmt: skip
+                     "range": f"{words.whole(first)} to {words.whole(last)}"})  # fmt: skip
     return rows
 
 
@@ -258,4 +259,4 @@ def _values(values: Iterable[Any], limit: int = 4) -> str:
 
 def _range(values: np.ndarray) -> str:
     low, high = float(values.min()), float(values.max())
-    return words.number(low) if low == high else f"{words.number(low)} to {words.number(high)}"
+    return words.whole(low) if low == high else f"{words.whole(low)} to {words.whole(high)}"

@@ -42,6 +42,11 @@ def number(value: float) -> str:
     return f"{value:.1e}".replace("-", "−", 1) if value < 0 else f"{value:.1e}"
 
 
+def whole(value: float) -> str:
+    """12,345; "–" for what is not finite."""
+    return f"{value:,.0f}" if math.isfinite(value) else "–"
+
+
 def interval(estimate: Estimate) -> str:
     """"−7.25 to −7.10"; "" where there is none (one run)."""
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
