@@ -16,6 +16,7 @@ import mlflow_tools
 import numpy as np
 import pytest
 import tracking_run
+from test_tracking_wandb_proxy import CountingProxy
 from wandb_stand_in import StandIn, free_port
 from whole_runs import ROOT, call, run_dirs, tiny_argv
 
@@ -155,9 +156,17 @@ def test_what_is_not_there_is_said_with_what_comes_nearest(reference: str, words
 
 
 def test_wandb_gives_the_runs_of_the_records(published, monkeypatch) -> None:
+    """All of it through a proxy, which is W&B's alone."""
     for name, value in published.wandb.variables.items():
         monkeypatch.setenv(name, value)
-    found, left_out = pull("wandb:local/NAVRL", METRICS)
+    proxy = CountingProxy(published.wandb.url)
+    with monkeypatch.context() as patch:
+        patch.setenv("WANDB_BASE_URL", "http://wandb.invalid")
+        before = dict(os.environ)
+        found, left_out = pull("wandb:local/NAVRL", METRICS, wandb_proxy=f"http://127.0.0.1:{proxy.server_port}")
+        assert os.environ == before and len(proxy.paths) > 6
+    proxy.shutdown()
+    proxy.server_close()
     (run,), local = found, published.local[1]
     assert left_out == []
     the_same(run, local)
