@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from navrl.analysis import figures
+from navrl.analysis.comparison import compare
 from navrl.analysis.curves import POINTS, Curve, align, at_step, points, profile
 from navrl.analysis.records import Run
 from synthetic_runs import add_record, make_run
@@ -152,3 +154,16 @@ def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 2 and "no run has a metric nope; nearest: " in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and not out.exists()
+
+
+def test_of_a_crowd_of_groups_the_means_alone_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = {}
+    for count in (figures.CROWD, figures.CROWD + 1):
+        runs = [make_run(f"g{group}", seed, {0: 1.0, 9: group + seed}) for group in range(count) for seed in (1, 2)]
+        figures.draw_curves(compare(runs, ["m"]), "step", tmp_path / "c.svg")
+        drawn[count] = (tmp_path / "c.svg").read_text()
+    few, many = drawn.values()
+    assert "band: 95 % bootstrap interval of the mean" in few and "means over seeds alone" in many
+    assert few.count("fill-opacity: 0.2") == figures.CROWD and many.count("fill-opacity: 0.2") == 0
+    assert many.count("g12 (2 seeds)") == 1

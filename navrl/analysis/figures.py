@@ -22,10 +22,13 @@ BAND_NAMES = {"bootstrap": "95 % bootstrap interval of the mean", "std": "mean �
               "range": "lowest to highest seed"}  # fmt: skip
 ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
 DPI = 110
+CROWD = 12
 
 
 def draw_curves(comparison: Comparison, axis: str, out: Path) -> None:
     """One panel a metric: every seed as a thin line, a group's mean as a thick one with its band.
+
+    Of more than ``CROWD`` groups the means alone, for the rest would hide them.
 
     ValueError where there is nothing to draw, or ``out`` has an ending that matplotlib does not know.
     """
@@ -33,7 +36,7 @@ def draw_curves(comparison: Comparison, axis: str, out: Path) -> None:
                if any((group.label, metric, axis) in comparison.curves for group in comparison.groups)]  # fmt: skip
     if not metrics:
         raise ValueError(f"nothing to draw: no run has a row with any of the metrics along {AXIS_NAMES[axis]}")
-    columns = min(3, len(metrics))
+    columns, crowded = min(3, len(metrics)), len(comparison.groups) > CROWD
     with _figure(out, -(-len(metrics) // columns), columns) as (figure, axes):
         from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -43,10 +46,11 @@ def draw_curves(comparison: Comparison, axis: str, out: Path) -> None:
                 if curve is None:
                     continue
                 colour, style = _look(index)
-                apart = np.pad(curve.raw, ((0, 0), (0, 1)), constant_values=np.nan)  # one artist for all seeds
-                panel.plot(np.tile([*curve.positions, np.nan], len(apart)), apart.ravel(), color=colour, alpha=0.35,
-                           linewidth=0.8)  # fmt: skip
-                if np.isfinite(curve.low).any():
+                if not crowded:
+                    apart = np.pad(curve.raw, ((0, 0), (0, 1)), constant_values=np.nan)  # one artist for all seeds
+                    panel.plot(np.tile([*curve.positions, np.nan], len(apart)), apart.ravel(), color=colour,
+                               alpha=0.35, linewidth=0.8)  # fmt: skip
+                if not crowded and np.isfinite(curve.low).any():
                     panel.fill_between(curve.positions, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
                 panel.plot(curve.positions, curve.mean, style, color=colour, linewidth=2, label=_name(group))
             panel.set_title(_plain(metric) + ARROWS[comparison.better[metric]], fontsize=10)
@@ -55,10 +59,10 @@ def draw_curves(comparison: Comparison, axis: str, out: Path) -> None:
             panel.xaxis.set_major_formatter(EngFormatter(sep=""))
             if metric == REWARD:
                 panel.set_ylim(bottom=_bottom(comparison, axis))
-        smooth = f"mean of the last {comparison.smooth:g} environment steps (thin lines: as recorded)"
-        _legend(
-            figure, axes, f"band: {BAND_NAMES[comparison.band]}; smoothing: {smooth if comparison.smooth else 'none'}"
-        )
+        smooth = f"mean of the last {comparison.smooth:g} environment steps" if comparison.smooth else "none"
+        smooth += " (thin lines: as recorded)" if comparison.smooth and not crowded else ""
+        band = "means over seeds alone" if crowded else f"band: {BAND_NAMES[comparison.band]}"
+        _legend(figure, axes, f"{band}; smoothing: {smooth}")
 
 
 def draw_distribution(comparison: Comparison, out: Path) -> None:
@@ -97,12 +101,15 @@ def draw_behaviour(comparison: Comparison, out: Path) -> None:
 
 
 def draw_profiles(comparison: Comparison, out: Path) -> None:
-    """Performance profiles of the final values of the metrics that have a better direction. ValueError: none has."""
+    """Performance profiles of the final values of the metrics that have a better direction. ValueError: none has.
+
+    Of more than ``CROWD`` groups without bands.
+    """
     known = {metric for _, metric in comparison.profiles}
     metrics = [metric for metric in comparison.metrics if metric in known and comparison.better[metric]]
     if not metrics:
         raise ValueError("nothing to draw: no metric with final values has a better direction")
-    columns = min(3, len(metrics))
+    columns, crowded = min(3, len(metrics)), len(comparison.groups) > CROWD
     with _figure(out, -(-len(metrics) // columns), columns) as (figure, axes):
         for panel, metric in zip(axes, metrics):
             for index, group in enumerate(comparison.groups):
@@ -110,7 +117,7 @@ def draw_profiles(comparison: Comparison, out: Path) -> None:
                 if profile is None:
                     continue
                 colour, style = _look(index)
-                if np.isfinite(profile.low).any():
+                if not crowded and np.isfinite(profile.low).any():
                     panel.fill_between(profile.values, profile.low, profile.high, color=colour, alpha=0.2, step="post",
                                        linewidth=0)  # fmt: skip
                 panel.plot(profile.values, profile.share, style, color=colour, linewidth=2, drawstyle="steps-post",
@@ -121,7 +128,8 @@ def draw_profiles(comparison: Comparison, out: Path) -> None:
             panel.set_ylim(-0.03, 1.03)
             if comparison.better[metric] == "lower":  # better is to the right everywhere
                 panel.invert_xaxis()
-        _legend(figure, axes, "share of runs whose final value is better; band: 95 % bootstrap interval")
+        band = "" if crowded else "; band: 95 % bootstrap interval"
+        _legend(figure, axes, "share of runs whose final value is better" + band)
 
 
 def _draw_groups(
