@@ -218,8 +218,9 @@ def _legend(figure: Any, axes: Any, note: str) -> None:
         for handle, label in zip(*panel.get_legend_handles_labels()):
             entries.setdefault(label, handle)
     characters = int(13 * figure.get_figwidth())
-    longest = max(map(len, entries), default=0)
+    columns = max(1, min(5, characters // (max(map(len, entries), default=0) + 8)))
+    figure.set_figheight(figure.get_figheight() + 0.18 * (len(entries) // columns))  # not at the panels' cost
     figure.legend(
-        entries.values(), entries.keys(), loc="outside lower center", ncols=max(1, min(3, characters // (longest + 8))),
-        fontsize=8, title=textwrap.fill(note, characters), title_fontsize=8,
+        entries.values(), entries.keys(), loc="outside lower center", ncols=columns, fontsize=8,
+        title=textwrap.fill(note, characters), title_fontsize=8,
     )  # fmt: skip
