@@ -6,7 +6,8 @@ Given again, on as many machines as share the study, the command goes on until a
 goes on where it was. What follows -- is for main.py and wins over the file's command.
 
 Exit code: 0 all trials ended, some of them early where the file says so · 1 some failed, which are listed · 2 bad
-input, nothing was started · 130 / 143 / 138 stopped by SIGINT / SIGTERM / SIGUSR1, and the same command goes on.
+input, nothing was started, or main.py refuses to run here (no such device): its trials wait for another machine ·
+130 / 143 / 138 stopped by SIGINT / SIGTERM / SIGUSR1, and the same command goes on.
 """
 
 from __future__ import annotations

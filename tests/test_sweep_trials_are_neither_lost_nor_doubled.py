@@ -136,6 +136,22 @@ def test_a_trial_that_kills_its_worker_every_time_is_given_up() -> None:
     assert slot.result is not None and slot.result.state == TrialState.FAIL
 
 
+def test_a_trial_that_is_given_back_may_be_so_any_number_of_times(tmp_path: Path) -> None:
+    shared = SharedStudy(
+        f"journal:{tmp_path}/s.journal", "s", identity={}, maximize=True, sampler=search.sampler(GRID),
+        pruner=search.pruner(GRID), heartbeat=1,
+    )  # fmt: skip
+    for _ in range(slots.MAX_TAKEN_OVER + 3):
+        trial = shared.claim(SPACE, 1)
+        assert trial is not None
+        shared.give_back(trial)
+        shared.rescue(set(), 1)
+    (slot,) = slots.slots_of(shared.trials)
+    assert slot.result is None and slot.last.state == TrialState.WAITING
+    assert slots.GIVEN_BACK not in slot.last.user_attrs
+    shared.close()
+
+
 def test_what_was_known_of_a_trial_goes_with_it() -> None:
     quieten()
     study = optuna.create_study(sampler=search.sampler(GRID))

@@ -175,6 +175,18 @@ def test_parameters_that_contradict_one_another_cost_their_trial_alone(
     assert all("layer_norm" in trial.user_attrs[slots.REASON] for trial in trials)
 
 
+def test_a_machine_that_is_unfit_costs_no_trial(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    import sweep
+
+    file = sweep_file(tmp_path)
+    assert sweep.main([str(file), "--trials", "2", "--jobs", "1", "--", "--device", "cuda:99"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "wait for another" in line and "device: 'cuda:99' is not on this machine" in line
+    board = slots.slots_of(trials_of(f"sqlite:///{tmp_path}/runs/sweeps.db"))
+    assert [[trial.state for trial in slot.trials] for slot in board] == [[TrialState.FAIL, TrialState.WAITING]]
+    assert records(tmp_path / "runs") == {}
+
+
 def test_another_sweep_does_not_join_a_study(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     import sweep
 

@@ -17,6 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 SLOT = "slot"  # user attribute: number of the trial whose place this one has
 REASON = "reason"  # user attribute: why it failed for good; without it its worker died, or gave it back
+GIVEN_BACK = "given_back"  # user attribute: its worker lives and stopped it
 SURPLUS = "one too many"  # the reason of a trial that never counted
 MAX_TAKEN_OVER = 5  # times; what kills its worker every time is not begun again
 ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -39,7 +40,8 @@ class Slot:
         for trial in self.trials:
             if trial.state in ENDED or REASON in trial.user_attrs:
                 return trial
-        return self.last if self.dead and len(self.trials) > MAX_TAKEN_OVER else None
+        died = sum(GIVEN_BACK not in trial.user_attrs for trial in self.trials)
+        return self.last if self.dead and died > MAX_TAKEN_OVER else None
 
     @property
     def dead(self) -> bool:

@@ -108,6 +108,7 @@ class SharedStudy:
 
     def give_back(self, trial: optuna.Trial) -> None:
         """It is nobody's any more: whoever looks next puts it back into the queue."""
+        trial.set_user_attr(slots.GIVEN_BACK, True)
         self.study.tell(trial, state=TrialState.FAIL)
 
     def beat(self, trials: Iterable[optuna.Trial]) -> None:
@@ -203,7 +204,8 @@ def _mend(path: Path) -> None:
 def _again(slot: slots.Slot) -> FrozenTrial:
     """A waiting trial that takes the slot over, with what is known of it."""
     last = slot.last
-    attrs = {key: value for key, value in last.user_attrs.items() if key != WORKER} | {slots.SLOT: slot.number}
+    own = (WORKER, slots.GIVEN_BACK)  # what is that trial's alone
+    attrs = {key: value for key, value in last.user_attrs.items() if key not in own} | {slots.SLOT: slot.number}
     return optuna.create_trial(
         state=TrialState.WAITING, params=last.params, distributions=last.distributions, user_attrs=attrs,
         intermediate_values=last.intermediate_values,

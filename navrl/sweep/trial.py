@@ -15,7 +15,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from navrl.launch.expand import Planned
-from navrl.launch.local import Halt, Job
+from navrl.launch.local import BAD_INPUT, Halt, Job
 from navrl.launch.state import conflicts
 from navrl.tracking.record import METRICS
 
@@ -53,12 +53,14 @@ class Curve:
 @dataclass(frozen=True)
 class End:
     """How a trial ended: with a ``value`` (mean over seeds of the last logged one), ``pruned``, with a ``reason`` for
-    having failed, or, where all is empty, interrupted: to be gone on with. seeds: the value of each seed."""
+    having failed, or, where all is empty, interrupted: to be gone on with. seeds: the value of each seed. refused: the
+    reason is this machine's (main.py's exit code 2), for parameters that no machine takes never become a run."""
 
     value: float | None = None
     pruned: bool = False
     reason: str = ""
     seeds: tuple[float, ...] = ()
+    refused: bool = False
 
 
 class Active:
@@ -134,7 +136,8 @@ class Active:
         if not all(outcome.status == "finished" for outcome in outcomes):
             if self.pruned or not failed:
                 return End(pruned=self.pruned)
-            return End(reason=f"{failed[0].run.name}: {failed[0].reason}")
+            worst = next((outcome for outcome in failed if outcome.code == BAD_INPUT), failed[0])
+            return End(reason=f"{worst.run.name}: {worst.reason}", refused=worst.code == BAD_INPUT)
         for curve in self.curves:
             curve.read_on()
         if not all(curve.values for curve in self.curves):

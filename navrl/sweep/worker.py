@@ -35,11 +35,12 @@ class Worker:
         self.space = search.space(place.sweep)
         self.active: list[Active] = []
         self.halt = Halt()  # the signals that this worker is sent
-        self.hopeless = ""  # why no further trial makes sense
+        self.hopeless = ""  # why no further trial makes sense,
+        self.unfit = False  # here: on another machine it may
         self._said: set[str] = set()
 
     def run(self) -> int:
-        """The exit code: 0 all ended well, 1 some failed, 128 + signal."""
+        """The exit code: 0 all ended well, 1 some failed, 2 this machine is unfit, 128 + signal."""
         looked = -LOOK
         with signals_to(self.halt), contextlib.closing(self.shared):
             while True:
@@ -141,10 +142,16 @@ class Worker:
             hint = f"; nearest: {nearest(missing.metric, known)}" if known else ""
             self.hopeless = f"no row of a finished run holds {missing.metric}{hint}"
             end = End(reason=self.hopeless)
+        if end.refused and not self.hopeless:
+            self.hopeless, self.unfit = end.reason, True
+        if self.hopeless:
             for other in self.active:
                 other.stop(signal.SIGTERM)
         with contextlib.suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
-            if end.reason:
+            if end.refused:
+                self._put_back(trial)
+                self._say(f"{name} given back: {redact(end.reason)}")
+            elif end.reason:
                 self.shared.fail(trial, redact(end.reason))
                 self._say(f"{name} failed: {redact(end.reason)}")
             elif end.pruned:
@@ -156,9 +163,12 @@ class Worker:
                 each = f" (seeds {', '.join(f'{v:.4g}' for v in end.seeds)})" if len(end.seeds) > 1 else ""
                 self._say(f"{name} {self.sweep.metric} {end.value:.4g}{each}" + self._standing())
             else:
-                self.shared.give_back(trial)
-                self._rescue()  # at once: others may wait for it
+                self._put_back(trial)
                 self._say(f"{name} interrupted: it waits to be gone on with")
+
+    def _put_back(self, trial: optuna.Trial) -> None:
+        self.shared.give_back(trial)
+        self._rescue()  # at once: others may wait for it
 
     def _standing(self) -> str:
         board = self._board()
@@ -181,6 +191,9 @@ class Worker:
             print(f"trial {slot.number} failed: {reason}", file=sys.stderr)
         if self.halt.signals:
             return 128 + self.halt.signals[0]
+        if self.unfit:
+            print(f"this machine cannot run the trials, which wait for another: {redact(self.hopeless)}", file=sys.stderr)
+            return 2
         return 1 if failed else 0
 
     def _say(self, line: str) -> None:
