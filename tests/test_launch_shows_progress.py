@@ -34,6 +34,9 @@ def test_the_state_is_that_of_the_record(runs) -> None:
     # 3000 steps are left, at 1000 in 5 seconds
     assert state_of(runs[0]) == State("crashed", step=1000, reward=-20.25, seconds_left=15.0)
     path = runs[0].run_dir / "metrics.jsonl"
+    with open(path, "a") as file:  # a row that tells no time
+        file.write('\n{"step": 2000, "time": null}\n{"step": 2100, "time": NaN}\n{"step": 2200, "time": "1"}\n')
+    assert state_of(runs[0]) == State("crashed", step=2200, reward=-20.25, seconds_left=15.0)
     with open(path, "a") as file:  # many rows later: what is read is the end of the file
         file.write(
             "\n" + "".join(json.dumps({"step": 1400 + n, "time": 7.0 + n, "train/x": 0.1}) + "\n" for n in range(3000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +101,9 @@ def _last_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def _seconds_left(rows: list[dict[str, Any]], total: int) -> float | None:
     """From the last rows' speed; ``time`` is the run's own clock, which stands while it does not train."""
-    if len(rows) < 2:
+    timed = [row for row in rows if type(row.get("time")) in (int, float) and math.isfinite(row["time"])]
+    if len(timed) < 2:
         return None
-    first, last = rows[0], rows[-1]
-    steps, seconds = last["step"] - first["step"], last.get("time", 0) - first.get("time", 0)
+    first, last = timed[0], timed[-1]
+    steps, seconds = last["step"] - first["step"], last["time"] - first["time"]
     return max(total - last["step"], 0) * seconds / steps if steps > 0 else None
