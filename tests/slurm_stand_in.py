@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -98,11 +99,16 @@ class Slurm:
                 self._look(task)
 
     def _sbatch(self, words: list[str], directory: Path) -> tuple[int, str, str]:
-        if words[0] != "--parsable":
-            return 1, "", f"sbatch: unrecognized option '{words[0]}'\n"
-        self.script, self.arguments = Path(words[1]), words[2:]
-        lines = re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", self.script.read_text(), re.MULTILINE)
-        self.directives = dict(lines)
+        first = next(place for place, word in enumerate(words) if not word.startswith("--"))
+        self.script, self.arguments = Path(words[first]), words[first + 1 :]
+        lines = re.findall(r"^#SBATCH (.*)$", self.script.read_text(), re.MULTILINE)
+        options = [word for line in lines for word in shlex.split(line, comments=True)] + words[:first]
+        for word in options:  # the command line is the last to say it
+            if not word.startswith("--"):
+                return 1, "", f"sbatch: error: Invalid argument: {word}\n"
+        self.directives = dict(word.removeprefix("--").partition("=")[::2] for word in options)
+        if "parsable" not in self.directives:
+            return 1, "", "sbatch: this stand-in wants --parsable\n"
         if self.directives.get("signal") != "B:USR1@60" or "requeue" not in self.directives:
             return 1, "", "sbatch: this stand-in wants --signal=B:USR1@60 and --requeue\n"
         last, _, at_once = self.directives["array"].removeprefix("1-").partition("%")
@@ -140,7 +146,8 @@ class Slurm:
                      "SLURM_JOB_ID": str(self.job + task.number)}  # fmt: skip
         if task.ends:  # as Slurm has it: no variable in the first start
             variables["SLURM_RESTART_COUNT"] = str(len(task.ends))
-        said = self.directives["output"].replace("%A", str(self.job)).replace("%a", str(task.number))
+        patterns = {"%": "%", "A": str(self.job), "a": str(task.number)}  # the others are names of something else
+        said = re.sub("%(.)", lambda found: patterns.get(found[1], "other"), self.directives["output"])
         with open(said, "ab") as output:
             task.process = subprocess.Popen(
                 ["bash", str(self.script), *self.arguments], cwd=self.directives["chdir"], env=self.environ | variables,

@@ -52,6 +52,21 @@ def test_the_array_is_the_plan(slurm: Slurm, tmp_path: Path) -> None:
     assert again.returncode == 0 and "is still queued or running" in again.stdout
 
 
+def test_paths_with_spaces_quotes_and_percent_signs_stay_what_they_are(slurm: Slurm, tmp_path: Path) -> None:
+    root = tmp_path / "50%a of # 'it\"s"
+    root.mkdir()
+    done = launch(slurm, root, "--seeds", "1", further=("--total_env_steps", "many"))
+    assert done.returncode == 2 and slurm.tasks == []
+    done = launch(slurm, root, "--seeds", "1", further=("--device", "cuda:99"))  # each task refuses it, and says so
+    assert done.returncode == 0, done.stderr
+    assert slurm.wait() == [[2]] and slurm.directives["chdir"] == str(root)
+    (said,) = root.rglob(f"{slurm.job}_1.log")
+    assert "cuda:99" in said.read_text().splitlines()[-1] and sorted(tmp_path.iterdir()) == [root, tmp_path / "slurm"]
+    done = launch(slurm, root, "--seeds", "1", further=("--run_dir", str(root / "a\\b")))
+    assert done.returncode == 2 and "backslash" in done.stderr and done.stderr.count("\n") == 1
+    assert not (root / "a\\b").exists()
+
+
 def test_a_preempted_run_goes_on_where_it_was(slurm: Slurm, tmp_path: Path) -> None:
     longer = ("--total_env_steps", "12000", "--checkpoint_interval", "1000", "--eval_interval", "1000")
     assert launch(slurm, tmp_path, "--seeds", "1", further=longer).returncode == 0

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from navrl.faults import show
 from navrl.files import write_text
 from navrl.launch.expand import Planned
 from navrl.launch.state import state_of
@@ -41,6 +42,9 @@ def submit(plan: Sequence[Planned], *, jobs: int | None, cpus: int, gpus: int, r
     if queued:
         return f"{said}; job {queued[0]} ({name}) is still queued or running: nothing more is submitted before it ends"
     directory = plan[0].run_dir.parents[2] / "logs" / "slurm" / name
+    if "\\" in str(directory):
+        raise SlurmError(f"run_dir: {show(str(plan[0].run_dir.parents[2]))} has a backslash, which Slurm takes out of the "
+                         "names of output files; choose another with --run_dir")  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)
     commands, script = directory / "commands.txt", directory / "array.sh"
     program = (sys.executable, str(project_root() / "main.py"))
@@ -49,11 +53,12 @@ def submit(plan: Sequence[Planned], *, jobs: int | None, cpus: int, gpus: int, r
         "job-name": name,
         "array": f"1-{len(left)}" + (f"%{jobs}" if jobs else ""),
         "cpus-per-task": str(cpus),
-        "output": str(directory / "%A_%a.log"),
-        "chdir": str(plan[0].directory),
     } | ({"gres": f"gpu:{gpus}"} if gpus else {})
     write_text(script, with_directives(TEMPLATE.read_text(encoding="utf-8"), directives))
-    job = _call("sbatch", "--parsable", str(script), str(commands), str(retries)).strip().partition(";")[0]
+    # On the command line, for sbatch takes a directive apart at spaces and quotes; of patterns % is the first character.
+    output = str(directory).replace("%", "%%") + "/%A_%a.log"
+    paths = (f"--output={output}", f"--chdir={plan[0].directory}")
+    job = _call("sbatch", "--parsable", *paths, str(script), str(commands), str(retries)).strip().partition(";")[0]
     return f"{said}; job {job} ({name}) runs the other {len(left)}: squeue --job {job}; output in {directory}"
 
 
