@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def compact(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return "-".join(compact(item) for item in value)
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
         return str(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     plain = format(Decimal(repr(value)).normalize(), "f")

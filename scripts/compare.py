@@ -23,6 +23,7 @@ from navrl.analysis import tables  # noqa: E402
 from navrl.analysis.comparison import DEFAULT_METRICS, DEFAULT_THRESHOLDS, Comparison, compare  # noqa: E402
 from navrl.analysis.curves import AXES, BANDS  # noqa: E402
 from navrl.analysis.gather import add_sources, gather, require_metrics  # noqa: E402
+from navrl.analysis.run_card import printable  # noqa: E402
 from navrl.files import require_writable, write_text  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
@@ -46,6 +47,9 @@ def main(argv: list[str]) -> int:
         text = as_text(comparison)
         if options.out:
             write(comparison, text, options.axis, options.out)
+    except ImportError as error:  # it is there and does not work
+        print(f"--out: {error}; pip install -r requirements-plots.txt", file=sys.stderr)
+        return 2
     except (ValueError, OSError) as error:
         print(f"{error}", file=sys.stderr)
         return 2
@@ -67,7 +71,7 @@ def as_text(comparison: Comparison) -> str:
             parts.append(tables.differences(f"{title}: what differs", comparison, found))
     lists = [("warnings", comparison.warnings),
              ("left out", [f"{place.source}: {place.reason}" for place in comparison.left_out])]  # fmt: skip
-    said = [f"{title}\n" + "".join(f"  {line}\n" for line in lines) for title, lines in lists if lines]
+    said = [f"{title}\n" + "".join(f"  {printable(line)}\n" for line in lines) for title, lines in lists if lines]
     return "\n".join([*map(tables.as_text, parts), *said, tables.METHOD + "\n"])
 
 

@@ -161,7 +161,7 @@ def test_records_of_every_kind_give_a_comparison_and_a_list(
     assert (code, err) == (0, ""), err
     left_out = out.partition("\nleft out\n")[2]
     for name, reason in {
-        "young": "holds no row yet", "number": "holds no row yet", "no_step": "no whole-number step",
+        "young": "holds no row yet", "number": "holds no readable row", "no_step": "no whole-number step",
         "damaged": "line 2 is damaged and rows follow it", "mappo_seed5": "summary.json is damaged",
     }.items():  # fmt: skip
         assert re.search(rf"{group}/{name}: .*{reason}", left_out), (name, left_out)

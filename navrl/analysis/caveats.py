@@ -34,10 +34,15 @@ def of_finals(label: str, runs: Sequence[Run], sources: Mapping[str, Sequence[st
         if lacking := tuple(name_of(run) for run, source in zip(runs, found) if not source):
             missing.setdefault(lacking, []).append(metric)
     lines += [f"{label}: no {listed(metrics)} of {listed(lacking)}" for lacking, metrics in missing.items()]
-    evaluated = [found for metric, found in sources.items() if metric.startswith("eval/")]
-    rows = [name_of(run) for index, run in enumerate(runs) if any(found[index] == "row" for found in evaluated)]
-    if rows:
-        lines.append(f"{label}: no final evaluation yet, values of the last row instead: {listed(rows)}")
+    rows = {metric: [run for run, source in zip(runs, found) if source == "row"] for metric, found in sources.items()
+            if metric.startswith("eval/")}  # fmt: skip
+    early = [name_of(run) for run in runs
+             if not isinstance(run.summary.get("final"), Mapping) and any(run in found for found in rows.values())]
+    if early:
+        lines.append(f"{label}: no final evaluation yet, values of the last row instead: {listed(early)}")
+    for metric, found in rows.items():
+        if odd := [name_of(run) for run in found if isinstance(run.summary.get("final"), Mapping)]:
+            lines.append(f"{label}: the final {metric} is not finite, that of the last row instead: {listed(odd)}")
     for metric in sources:
         bad = {name_of(run): run.non_finite[metric] for run in runs if run.non_finite.get(metric)}
         if bad:
@@ -55,6 +60,12 @@ def of_behaviour(first: str, second: str, reward: Estimate, collisions: Estimate
     return []
 
 
+def in_seeds(group: Group) -> str:
+    """"5 seeds", or "6 runs of 1 seed" where they are not as many."""
+    seeds = f"{group.seeds} seed" + ("" if group.seeds == 1 else "s")
+    return seeds if group.seeds == len(group.runs) else f"{len(group.runs)} runs of {seeds}"
+
+
 def name_of(run: Run) -> str:
     return run.name if run.seed is None else f"seed {run.seed}"
 
@@ -67,9 +78,8 @@ def listed(words: Iterable[str]) -> str:
 
 def _inside(group: Group) -> list[str]:
     label, runs, lines = group.label, group.runs, []
-    if len(runs) < ENOUGH_SEEDS:
-        seeds = f"{len(runs)} seed" + ("s" if len(runs) > 1 else "")
-        lines.append(f"{label}: {seeds}; with fewer than {ENOUGH_SEEDS} an interval says little")
+    if group.seeds < ENOUGH_SEEDS:
+        lines.append(f"{label}: {in_seeds(group)}; with fewer than {ENOUGH_SEEDS} an interval says little")
     if group.mixed:
         known = [index for index, run in enumerate(runs) if run.config]
         values = (f"{key} ({listed(dict.fromkeys(shown(found[index]) for index in known))})"
@@ -145,7 +155,7 @@ def _commits(run: Run) -> list[Any]:
 
 
 def _distinct(values: Iterable[Any]) -> list[str]:
-    return [str(value) for value in dict.fromkeys(values) if value is not None]
+    return list(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 def shown(value: Any) -> str:

@@ -32,7 +32,8 @@ def gather(
         pulled, unread = pull(source, metrics, wandb_proxy=wandb_proxy)
         runs, left_out = runs + pulled, left_out + unread
     if not runs:
-        raise ValueError("no run to read: " + "; ".join(f"{place.source}: {place.reason}" for place in left_out[:3]))
+        reasons = [f"{place.source}: {place.reason}" for place in left_out[:3]]
+        raise ValueError("no run to read: " + "; ".join(reasons or [f"{', '.join(sources)} holds none"]))
     return runs, left_out
 
 

@@ -36,6 +36,12 @@ class Group:
     mixed: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
+    def seeds(self) -> int:
+        """Different seeds among its runs; a run whose seed is not known counts as one."""
+        known = {run.seed for run in self.runs if run.seed is not None}
+        return len(known) + sum(run.seed is None for run in self.runs)
+
+    @property
     def steps(self) -> np.ndarray:
         """Last recorded environment step of each run, float64 ``[runs]``."""
         return np.array([run.columns["step"][-1] for run in self.runs])

@@ -69,7 +69,8 @@ class LeftOut:
 def find(paths: Iterable[Path]) -> tuple[list[Path], list[LeftOut]]:
     """Run directories at or below each path (a run, a group, a project or a runs root), sorted, each once.
 
-    A directory is a run's where any file of a record is in it; one without ``metrics.jsonl`` is left out by ``load``.
+    A directory is a run's where it holds ``metrics.jsonl``, and where another file of a record is in it and no run below;
+    then ``load`` leaves it out.
     """
     found: dict[Path, None] = {}
     left_out = []
@@ -78,13 +79,18 @@ def find(paths: Iterable[Path]) -> tuple[list[Path], list[LeftOut]]:
         if not path.is_dir():
             left_out.append(LeftOut(str(path), "no such directory" if not path.exists() else "it is no directory"))
             continue
-        here = [path] if _is_run(path) else []
-        for depth in ("*", "*/*", "*/*/*"):
-            here = here or sorted(run for run in path.glob(depth) if run.is_dir() and _is_run(run))
+        here = _runs_below(path, depth=3)
         if not here:
             left_out.append(LeftOut(str(path), "no run here (a run directory holds metrics.jsonl)"))
         found |= dict.fromkeys(here)
     return list(found), left_out
+
+
+def _runs_below(path: Path, depth: int) -> list[Path]:
+    if (path / METRICS).is_file() or depth == 0:
+        return [path] if _is_run(path) else []
+    below = [run for child in sorted(path.iterdir()) if child.is_dir() for run in _runs_below(child, depth - 1)]
+    return below or ([path] if _is_run(path) else [])
 
 
 def load(directories: Sequence[Path], metrics: Iterable[str]) -> tuple[list[Run], list[LeftOut]]:
@@ -148,9 +154,10 @@ def _size(path: Path) -> int:
 def _load_one(job: tuple[Path, tuple[str, ...]]) -> Run | LeftOut:
     directory, wanted = job
     try:
-        rows = _rows((directory / METRICS).read_bytes(), wanted)
+        data = (directory / METRICS).read_bytes()
+        rows = _rows(data, wanted)
         if not rows:
-            return LeftOut(str(directory), f"{METRICS} holds no row yet")
+            return LeftOut(str(directory), f"{METRICS} holds no " + ("readable row" if data else "row yet"))
         columns, non_finite = _columns(rows, wanted)
         summary = read_summary(directory)
         metadata = metadata_of(directory)

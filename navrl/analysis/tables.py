@@ -13,6 +13,7 @@ import numpy as np
 
 from navrl.analysis.caveats import shown
 from navrl.analysis.comparison import Comparison, Difference, Outcome
+from navrl.analysis.run_card import printable
 from navrl.analysis.statistics import CONFIDENCE, RESAMPLES, SEED, Estimate
 
 LATEX = str.maketrans({
@@ -237,7 +238,7 @@ def cell_text(cell: Any) -> str:
         return number(cell.value) + ("" if math.isnan(cell.low) else f" [{number(cell.low)}, {number(cell.high)}]")
     if isinstance(cell, float):
         return number(cell)
-    return "-" if cell is None or cell == "" else str(cell)
+    return "-" if cell is None or cell == "" else printable(cell)
 
 
 def _fields(cell: Any, spread: bool) -> Iterator[Any]:
@@ -245,7 +246,9 @@ def _fields(cell: Any, spread: bool) -> Iterator[Any]:
         (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (cell, None, None) if spread else (cell,)
     )
     for part in parts:
-        yield "" if part is None or (isinstance(part, float) and math.isnan(part)) else part
+        part = "" if part is None or (isinstance(part, float) and math.isnan(part)) else part
+        # a spreadsheet would compute a name that begins like a formula
+        yield f"'{part}" if isinstance(part, str) and part.startswith(("=", "+", "-", "@", "\t")) else part
 
 
 def _latex(found: Estimate) -> str:

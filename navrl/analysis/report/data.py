@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from navrl.analysis.caveats import in_seeds
 from navrl.analysis.comparison import Comparison, Outcome, Pair
 from navrl.analysis.figures import BAND_NAMES
 from navrl.analysis.groups import Group, made_of
@@ -97,7 +98,7 @@ def _group(group: Group, short: str, place: int) -> dict[str, Any]:
         "name": group.label,
         "short": short,
         **look(place),
-        "seeds": len(group.runs),
+        "seeds": in_seeds(group),
         "steps": _range(steps),
         "seconds": words.duration(float(np.nanmean(seconds)) if np.isfinite(seconds).any() else np.nan),
     }

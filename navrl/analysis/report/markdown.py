@@ -105,8 +105,7 @@ def _checkpoints(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def _group(group: dict[str, Any]) -> str:
-    plural = "" if group["seeds"] == 1 else "s"
-    return f"{group['name']}: {group['seeds']} seed{plural}, {group['steps']} steps, {group['seconds']} a run"
+    return f"{group['name']}: {group['seeds']}, {group['steps']} steps, {group['seconds']} a run"
 
 
 def _estimate(estimate: dict[str, str]) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from navrl.analysis.caveats import ENOUGH_SEEDS
 from navrl.analysis.comparison import COLLISIONS, REWARD, Comparison, Pair
 from navrl.analysis.report.layers import title
 from navrl.analysis.statistics import Estimate
@@ -113,17 +114,28 @@ def _between_best_two(comparison: Comparison, metric: str, names: dict[str, str]
     if len(ranked) < 2 or better is None:
         return None
     best, second = ranked[:2]
-    pair = next(p for p in comparison.pairs if p.metric == metric and {p.first, p.second} == {best, second})
+    of = f" of {len(values)} groups" if len(values) > 2 else ""
+    two = (p for p in comparison.pairs if p.metric == metric and {p.first, p.second} == {best, second})
+    pair = next(two, None)
+    if pair is None:  # of a crowd, only the first is compared with each
+        return Sentence("fact", f"{names[best]} has the {better} {title(metric)}{of}: {number(values[best])}, then "
+                                f"{names[second]} {number(values[second])}.")  # fmt: skip
     turned = pair.first != best
     difference = _negated(pair.difference) if turned else pair.difference
     chance = _complement(pair.improvement) if turned else pair.improvement
-    of = f" of {len(values)} groups" if len(values) > 2 else ""
     figures = f"{number(values[best])} against {number(values[second])}"
     if not interval(difference):
         alone = "with one seed in a group nobody knows what is chance"
         return Sentence("unclear", f"{_upper(title(metric))}: {names[best]} {figures} of {names[second]}; {alone}.")
     detail = (f"difference {number(difference.value)}, 95 % interval {interval(difference)}; a seed of {names[best]} "
               f"is better than one of {names[second]} with probability {chance.value:.2f}, {odds(chance)}")  # fmt: skip
+    compared = [group for group in comparison.groups if group.label in (best, second)]
+    if min(group.seeds for group in compared) < ENOUGH_SEEDS:
+        return Sentence("unclear", f"{_upper(title(metric))}: {names[best]} {figures} of {names[second]}; too few seeds to "
+                                   f"tell ({detail}).")  # fmt: skip
+    if any(run.status != "finished" for group in compared for run in group.runs):
+        return Sentence("unclear", f"{_upper(title(metric))} so far: {names[best]} {figures} of {names[second]}; not all of "
+                                   f"their runs have finished ({detail}).")  # fmt: skip
     if is_clear(difference):
         return Sentence("better", f"{names[best]} has the {better} {title(metric)}{of}: {figures} ({detail}).")
     both = f"{names[best]} {number(values[best])}, {names[second]} {number(values[second])}"
