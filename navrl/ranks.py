@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -150,17 +151,18 @@ ALONE = Ranks()
 
 
 @contextlib.contextmanager
-def connected(ranks: Ranks, device: torch.device, meet: str = "env://") -> Iterator[None]:
+def connected(ranks: Ranks, device: torch.device, meet: str | None = None) -> Iterator[None]:
     """The ranks can talk in here: gloo between CPUs, NCCL for tensors on GPUs. Raises RankLost where they cannot.
 
-    meet: a URL as torch.distributed takes them; ``env://`` as torchrun's variables say.
+    meet: the file over which they find each other; None: as torchrun's variables say.
     """
     if ranks.size == 1:
         yield
         return
     with _noticing_loss():
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, meet, timeout=PATIENCE, rank=ranks.rank, world_size=ranks.size)
+        store = dist.FileStore(meet, ranks.size) if meet else None
+        dist.init_process_group(backend, timeout=PATIENCE, rank=ranks.rank, world_size=ranks.size, store=store)
     try:
         yield
     finally:
@@ -177,5 +179,5 @@ def _noticing_loss() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # gloo and NCCL have no class of their own for a peer that has gone
-        raise RankLost(f"another process of this run has ended or cannot be reached ({str(error).splitlines()[0]}); "
-                       "the launcher says which") from error
+        what = re.sub(r"^(\[[^]]*\] ?)+", "", str(error).splitlines()[0]).partition(". ")[0]
+        raise RankLost(f"another process of this run has ended or cannot be reached ({what})") from error

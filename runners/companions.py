@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,14 +24,15 @@ WATCH = 0.5  # seconds between two looks at whether rank 0 lives
 
 
 class Place(NamedTuple):
-    """rank: 0 reports, evaluates and saves. size: processes of the run. meet: where they find each other, a URL.
+    """rank: 0 reports, evaluates and saves. size: processes of the run.
 
-    rank_0: process id of the rank 0 that started this process; None elsewhere.
+    meet: the file over which they find each other; None where torchrun's variables say how. rank_0: process id of the
+    rank 0 that started this process; None elsewhere.
     """
 
     rank: int = 0
     size: int = 1
-    meet: str = "env://"
+    meet: str | None = None
     rank_0: int | None = None
 
 
@@ -55,13 +57,15 @@ def place_in_run(environ: Mapping[str, str]) -> Place:
 
 
 @contextlib.contextmanager
-def companions(size: int, argv: Sequence[str]) -> Iterator[Place]:
-    """Start ranks 1 to ``size`` - 1 of the run that ``argv`` (main.py's words) describes; yields the place of rank 0.
+def companions(size: int, argv: Sequence[str]) -> Iterator[tuple[Place, threading.Event]]:
+    """Start ranks 1 to ``size`` - 1 of the run that ``argv`` (main.py's words) describes.
 
+    Yields the place of rank 0, and an event that is to be set once all have met: until then one that ends (its memory
+    was taken) ends this process too, which would wait for it.
     At the end they are waited for, and ended where they do not come to it: one whose rank 0 never met it would wait.
     """
     with tempfile.TemporaryDirectory(prefix="navrl-ranks-") as directory, contextlib.ExitStack() as started:
-        meet = f"file://{directory}/meet"
+        meet = f"{directory}/meet"
         place = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), MEETING: meet, RANK_0: str(os.getpid())}
         others = []
         for rank in range(1, size):
@@ -71,11 +75,20 @@ def companions(size: int, argv: Sequence[str]) -> Iterator[Place]:
             )  # fmt: skip
             started.callback(_end, other)
             others.append(other)
-        yield Place(0, size, meet)
+        threading.Thread(target=_end_without, args=(others, met := threading.Event()), daemon=True).start()
+        yield Place(0, size, meet), met
         limit = time.monotonic() + PATIENCE
         for other in others:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 other.wait(max(0.0, limit - time.monotonic()))
+
+
+def _end_without(others: Sequence[subprocess.Popen], met: threading.Event) -> None:
+    while not met.wait(WATCH):
+        for rank, other in enumerate(others, 1):
+            if other.poll() is not None:
+                os.write(2, f"process {rank} of this run ended with {other.returncode} before the run began\n".encode())
+                os._exit(1)
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -91,6 +104,7 @@ def end_with_rank_0(place: Place) -> None:
     def watch() -> None:
         while os.getppid() == place.rank_0:
             time.sleep(WATCH)
+        shutil.rmtree(Path(place.meet or "").parent, ignore_errors=True)  # rank 0 had no time to
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

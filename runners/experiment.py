@@ -54,11 +54,15 @@ Made = TypeVar("Made")
 RETURN_SCALES = {"simple_spread": "A (per agent, mpe2 v3)"}
 
 
-def run(loaded: Loaded, command: Sequence[str], stop: StopRequest, place: Place = Place()) -> int:
+def run(
+    loaded: Loaded, command: Sequence[str], stop: StopRequest, place: Place = Place(),
+    met: Callable[[], None] = lambda: None,
+) -> int:  # fmt: skip
     """Run one experiment from its configuration to its summary; returns the exit code (see README, "Exit codes").
 
     stop: entered already; it is told to defer signals once there is a run directory to keep whole.
-    place: this process's among those that share the run; rank 0 alone reports and writes.
+    place: this process's among those that share the run; rank 0 alone reports and writes. met: called once they have
+    found each other.
 
     Raises ConfigError for everything that can be found out before a directory is made.
     """
@@ -70,7 +74,9 @@ def run(loaded: Loaded, command: Sequence[str], stop: StopRequest, place: Place 
     require_equal_shares(config, ranks)
     with contextlib.ExitStack() as opened:
         try:
-            opened.enter_context(connected(ranks, device, place.meet))
+            with stop.at_once() if ranks.size > 1 else contextlib.nullcontext():
+                opened.enter_context(connected(ranks, device, place.meet))
+            met()
             with ranks.together():
                 runner = _make_runner(config, device, ranks, opened, stop)
                 if ranks.first:

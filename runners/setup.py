@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,13 +24,16 @@ EVALUATION_COPIES = {"batched": 512, "original": 50}
 
 def resolve_device(name: str, ranks: Ranks = ALONE) -> torch.device:
     """The device that ``device:`` names. Raises ConfigError that lists what there is."""
-    name = local_device(name, ranks)
     have = ["cpu"]
     if torch.cuda.is_available():
         have += ["cuda"] + [f"cuda:{i}" for i in range(torch.cuda.device_count())]
     if name not in have:
         raise ConfigError([Fault("device", f"{name!r} is not on this machine; there is: {', '.join(have)}")])
-    return torch.device(name)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
+    if name == "cuda" and ranks.size > 1 and torch.cuda.device_count() < here:
+        message = f"cuda: {here} processes on this machine need a GPU each; there is: {', '.join(have)}"
+        raise ConfigError([Fault("device", message)])
+    return torch.device(local_device(name, ranks))
 
 
 def require_equal_shares(config: Config, ranks: Ranks) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from types import FrameType
 
 # SIGUSR1 is what Slurm sends before preemption (sbatch --signal=USR1@60).
@@ -26,6 +27,7 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
+        self.speaks = True  # one process of a run says what all were sent
         self.number: int | None = None
         self._deferred = False
         self._came = 0.0
@@ -47,6 +49,16 @@ class StopRequest:
     def defer(self) -> None:
         """From here on there is something to save: a signal asks for the end and the caller looks at ``requested``."""
         self._deferred = True
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Signals end this process by themselves in here, where Python would not get to see them for long."""
+        ours = {number: signal.signal(number, signal.SIG_DFL) for number in self._previous}
+        try:
+            yield
+        finally:
+            for number, handler in ours.items():
+                signal.signal(number, handler)
 
     def request(self, number: int) -> None:
         """Another process of this run was sent this signal."""
@@ -76,11 +88,16 @@ class StopRequest:
         if number == self.number and time.monotonic() - self._came < TOGETHER:
             return
         if not self._deferred:
-            _say(f"stopped by {signal.Signals(number).name} before anything was written")
+            self._say(f"stopped by {signal.Signals(number).name} before anything was written")
         if self.requested or not self._deferred:
             os._exit(128 + number)  # files are renamed into place, so nothing under a final name is half-written
         self.number, self._came = number, time.monotonic()
-        _say("stopping after this iteration; a second signal ends at once")
+        self._say("stopping after this iteration; a second signal ends at once")
+
+    def _say(self, line: str) -> None:
+        if self.speaks:
+            with contextlib.suppress(OSError):  # not print: the signal may come amid one
+                os.write(2, f"{line}\n".encode())
 
 
 def ignore_signals() -> None:
@@ -88,8 +105,3 @@ def ignore_signals() -> None:
     for name in SIGNALS:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(OSError):  # not print: the signal may come amid one
-        os.write(2, f"{line}\n".encode())

@@ -148,9 +148,19 @@ def test_stopped_and_killed_it_goes_on_as_if_it_never_was(whole: Path, tmp_path:
     same_run(run_dir, whole)
 
 
+def test_a_process_that_dies_before_the_run_began_ends_it(tmp_path: Path) -> None:
+    first = program(tiny_argv(tmp_path / "runs", "--processes", "2"))
+    while not (companions := descendants(first.pid)):
+        time.sleep(0.01)
+    os.kill(companions[0], signal.SIGKILL)
+    code, out, err = finish(first)
+    assert code == 1 and err == "process 1 of this run ended with -9 before the run began\n"
+    assert not (tmp_path / "runs").exists()
+
+
 def test_an_unequal_share_is_refused_before_anything_starts(tmp_path: Path) -> None:
     refused = train(tmp_path / "runs", "--processes", "2", "--num_envs", "9")
-    assert refused.code == 2 and "num_envs: 9 copies cannot be shared equally by 2 processes" in refused.err
+    assert refused.code == 2 and "9 copies cannot be shared equally by 2 processes" in refused.err
     assert not (tmp_path / "runs").exists()
 
 

@@ -148,8 +148,9 @@ class MAPPO:
                     totals[name] = totals[name] + value if name in totals else value
             if config.target_kl is not None and float(self.ranks.mean(torch.stack(changes).mean())) > config.target_kl:
                 break  # read from the device only where it is asked for
-        means = self.ranks.mean(torch.stack(list(totals.values())) / count)
-        return metrics | dict(zip(totals, means))
+        if self.ranks.size > 1:  # one message for all
+            totals = dict(zip(totals, self.ranks.mean(torch.stack(list(totals.values())))))
+        return metrics | {name: value / count for name, value in totals.items()}
 
     def standardise(self, advantages: torch.Tensor) -> torch.Tensor:
         """Mean 0, deviation 1 over the iteration; agents of different roles, whose scales differ, each on their own."""
