@@ -48,14 +48,20 @@ def arguments() -> Parser:
         help="values of a key that each make a configuration; several keys make their grid",
     )
     parser.add_argument("--engine", choices=("local", "ray", "slurm"), default="local", help="default: local")
-    parser.add_argument("--jobs", type=whole(1), help="runs at once (default: local one a core, else all)")
+    parser.add_argument(
+        "--jobs",
+        type=whole(1),
+        help="runs at once (default: local one a core, or K cores with --processes K; else all)",
+    )
     parser.add_argument(
         "--retries",
         type=whole(0),
         default=2,
         help="how often a run that crashed, or whose node was lost, is gone on with (default: 2)",
     )
-    parser.add_argument("--cpus", type=whole(1), help="CPUs that each run asks Ray or Slurm for (default: 1)")
+    parser.add_argument(
+        "--cpus", type=whole(1), help="CPUs that each run asks Ray or Slurm for (default: its --processes, else 1)"
+    )
     parser.add_argument("--gpus", type=whole(0), help="GPUs likewise (default: 0)")
     parser.add_argument("--dry-run", action="store_true", help="print the commands and end")
     return parser
@@ -82,9 +88,7 @@ def main(argv: list[str]) -> int:
         return 0
     try:
         if options.engine == "slurm":
-            print(
-                submit(plan, jobs=options.jobs, cpus=options.cpus or 1, gpus=options.gpus or 0, retries=options.retries)
-            )
+            print(submit(plan, jobs=options.jobs, **room_of(plan, options), retries=options.retries))
             return 0
         return run_here(plan, options)
     except SlurmError as error:
@@ -98,7 +102,7 @@ def main(argv: list[str]) -> int:
 
 def run_here(plan: Sequence[Planned], options: Namespace) -> int:
     """With this process to look after the runs; returns the exit code. Raises OSError."""
-    halt, room = Halt(), {"cpus": options.cpus or 1, "gpus": options.gpus or 0}
+    halt, room = Halt(), room_of(plan, options)
     with contextlib.ExitStack() as opened:
         if options.engine == "ray":
             try:
@@ -114,8 +118,9 @@ def run_here(plan: Sequence[Planned], options: Namespace) -> int:
                 look=lambda remotes: table.show([line_of_remote(remote) for remote in remotes]),
             )  # fmt: skip
         else:
+            jobs = options.jobs or min(local.places(run.config) for run in plan)
             outcomes = local.run_all(
-                plan, jobs=options.jobs or cores(), retries=options.retries, halt=halt,
+                plan, jobs=jobs, retries=options.retries, halt=halt,
                 look=lambda jobs: table.show([line_of_job(job) for job in jobs]),
             )  # fmt: skip
         table.show([Line(outcome.run, outcome.status, outcome.reason) for outcome in outcomes], last=True)
@@ -135,8 +140,9 @@ def conclude(outcomes: Sequence[Outcome], halt: Halt) -> int:
     return int(any(outcome.status != "finished" for outcome in outcomes))
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0))
+def room_of(plan: Sequence[Planned], options: Namespace) -> dict[str, int]:
+    """The CPUs and GPUs that each run asks for: as one array job all ask for the same."""
+    return {"cpus": options.cpus or max(run.config.processes for run in plan), "gpus": options.gpus or 0}
 
 
 def line_of_job(job: Job) -> Line:

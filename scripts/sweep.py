@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from envs.registry import validate_settings  # noqa: E402
 from navrl.faults import ConfigError  # noqa: E402
 from navrl.launch.expand import read_seeds  # noqa: E402
+from navrl.launch.local import places  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
 
@@ -30,7 +31,8 @@ def arguments() -> Parser:
     parser.add_argument("--trials", type=whole(1), metavar="T",
                         help="of the whole sweep, all calls and machines together (default: run_cap of the file; for a "
                              "grid all its points)")  # fmt: skip
-    parser.add_argument("--jobs", type=whole(1), metavar="J", help="runs at once here (default: one a core)")
+    parser.add_argument("--jobs", type=whole(1), metavar="J",
+                        help="runs at once here (default: one a core, or K cores with --processes K)")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", metavar="SEED",
                         help="1-3, or 1,2,9: runs of every trial, whose mean is its value (default: the file's seed)")
     parser.add_argument("--storage", help="where the study is: sqlite:///FILE, postgresql://USER@HOST/DATABASE, which "
@@ -58,7 +60,7 @@ def main(argv: list[str]) -> int:
             seeds=read_seeds(options.seeds) if options.seeds else None, storage=options.storage,
         )  # fmt: skip
         worker: Worker = open_worker(
-            place, trials=options.trials, jobs=options.jobs or len(os.sched_getaffinity(0)), retries=options.retries,
+            place, trials=options.trials, jobs=options.jobs or places(place.base.config), retries=options.retries,
             heartbeat=options.heartbeat,
         )  # fmt: skip
     except (ConfigError, StudyError) as error:

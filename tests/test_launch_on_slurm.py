@@ -57,9 +57,11 @@ def test_paths_with_spaces_quotes_and_percent_signs_stay_what_they_are(slurm: Sl
     root.mkdir()
     done = launch(slurm, root, "--seeds", "1", further=("--total_env_steps", "many"))
     assert done.returncode == 2 and slurm.tasks == []
-    done = launch(slurm, root, "--seeds", "1", further=("--device", "cuda:99"))  # each task refuses it, and says so
+    refused = ("--device", "cuda:99", "--processes", "2")  # by the run, which says so
+    done = launch(slurm, root, "--seeds", "1", further=refused)
     assert done.returncode == 0, done.stderr
     assert slurm.wait() == [[2]] and slurm.directives["chdir"] == str(root)
+    assert slurm.directives["cpus-per-task"] == "2"
     (said,) = root.rglob(f"{slurm.job}_1.log")
     assert "cuda:99" in said.read_text().splitlines()[-1] and sorted(tmp_path.iterdir()) == [root, tmp_path / "slurm"]
     done = launch(slurm, root, "--seeds", "1", further=("--run_dir", str(root / "a\\b")))

@@ -17,6 +17,7 @@ from whole_runs import ROOT, call, run_dirs, tiny_argv
 from envs.registry import validate_settings
 from navrl.config_sources import load
 from navrl.faults import ConfigError
+from navrl.launch import local
 from navrl.launch.expand import expand, read_grid, read_seeds
 from navrl.naming import names
 
@@ -76,6 +77,21 @@ def test_several_files_are_told_apart_by_their_stem_and_one_is_not(files: Path) 
         "mpe_simple_spread_3a_mappo_a", "mpe_simple_spread_3a_ippo_b"}  # fmt: skip
     assert {run.group for run in plan(["grouped.yaml"])} == {"mine"}
     assert {run.group for run in plan(["grouped.yaml"], grid=("lr=1e-3,2e-3",))} == {"mine_lr1e-3", "mine_lr2e-3"}
+
+
+def test_each_process_of_a_run_has_a_core(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless --jobs or --cpus say otherwise."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import launch
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(10)))
+    for processes, jobs in {1: 10, 4: 2, 16: 1}.items():
+        runs = plan(["a.yaml", "b.yaml"], "1", further=("--processes", str(processes), "--num_envs", "32"))
+        assert {local.places(run.config) for run in runs} == {jobs}
+        words = ["--config", "a.yaml", "--seeds", "1"]
+        assert launch.room_of(runs, launch.arguments().parse_args(words)) == {"cpus": processes, "gpus": 0}
+        asked = launch.arguments().parse_args([*words, "--cpus", "3", "--gpus", "1"])
+        assert launch.room_of(runs, asked) == {"cpus": 3, "gpus": 1}
 
 
 def test_a_line_of_the_dry_run_is_the_run_itself(files: Path, no_code_copy: None) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from navrl.config import Config
 from navrl.config_sources import ENVIRONMENT
 from navrl.launch.expand import Planned
 from navrl.launch.state import state_of
@@ -205,6 +206,11 @@ def signals_to(halt: Halt) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def places(config: Config) -> int:
+    """How many runs of this configuration have a core for each of their processes on this machine, at least 1."""
+    return max(1, len(os.sched_getaffinity(0)) // config.processes)
 
 
 def log_of(run: Planned) -> Path:

@@ -43,7 +43,7 @@ def submit(plan: Sequence[Planned], *, jobs: int | None, cpus: int, gpus: int, r
         return f"{said}; job {queued[0]} ({name}) is still queued or running: nothing more is submitted before it ends"
     directory = plan[0].run_dir.parents[2] / "logs" / "slurm" / name
     if "\\" in str(directory):
-        raise SlurmError(f"run_dir: {show(str(plan[0].run_dir.parents[2]))} has a backslash, which Slurm takes out of the "
+        raise SlurmError(f"run_dir: {show(str(plan[0].run_dir.parents[2]))} has a backslash, which Slurm takes out of "
                          "names of output files; choose another with --run_dir")  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)
     commands, script = directory / "commands.txt", directory / "array.sh"
@@ -55,7 +55,7 @@ def submit(plan: Sequence[Planned], *, jobs: int | None, cpus: int, gpus: int, r
         "cpus-per-task": str(cpus),
     } | ({"gres": f"gpu:{gpus}"} if gpus else {})
     write_text(script, with_directives(TEMPLATE.read_text(encoding="utf-8"), directives))
-    # On the command line, for sbatch takes a directive apart at spaces and quotes; of patterns % is the first character.
+    # On the command line, for sbatch takes a directive apart at spaces and quotes. In --output % begins a pattern.
     output = str(directory).replace("%", "%%") + "/%A_%a.log"
     paths = (f"--output={output}", f"--chdir={plan[0].directory}")
     job = _call("sbatch", "--parsable", *paths, str(script), str(commands), str(retries)).strip().partition(";")[0]

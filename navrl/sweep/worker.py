@@ -192,7 +192,8 @@ class Worker:
         if self.halt.signals:
             return 128 + self.halt.signals[0]
         if self.unfit:
-            print(f"this machine cannot run the trials, which wait for another: {redact(self.hopeless)}", file=sys.stderr)
+            reason = redact(self.hopeless)
+            print(f"this machine cannot run the trials, which wait for another: {reason}", file=sys.stderr)
             return 2
         return 1 if failed else 0
 
