@@ -123,7 +123,8 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--run_dir", type=Path, default=Path(os.environ.get("NAVRL_RUNS") or "runs"),
                         help="root of runs (default: NAVRL_RUNS, else runs)")  # fmt: skip
     parser.add_argument("--where", nargs="+", action="extend", type=_said(condition), default=[], metavar="KEY=VALUE",
-                        help="configured so; read as a configuration is, so lr=5e-4 finds 0.0005")  # fmt: skip
+                        help="configured so, as written or as resolved (critic_lr: null is lr's value); read as a "
+                             "configuration is, so lr=5e-4 finds 0.0005")  # fmt: skip
     parser.add_argument("--commit", default="", metavar="HASH", help="of this commit (its first digits)")
     parser.add_argument("--since", type=_said(lambda text: moment(text) and text), metavar="SPAN_OR_DATE",
                         help="wrote a row since: 30m, 12h, 2d, 3w ago, or 2026-11-30")  # fmt: skip

@@ -128,6 +128,8 @@ def test_the_table_has_a_line_a_run_under_its_group(root) -> None:
     (("--where", "value_norm=popart"), {"gru_seed1"}),
     (("--where", "value_norm=true", "lr=1e-3"), {"mappo_seed2", "mappo_seed3"}),
     (("--where", "critic_lr=null", "share_policy=true", "seed=1"), {"mappo_seed1", "gru_seed1"}),
+    (("--where", "critic_lr=1e-3"), {"mappo_seed2", "mappo_seed3"}),
+    (("--where", "critic_lr=5e-4", "entropy_coef_end=0", "seed=1"), {"mappo_seed1", "gru_seed1"}),
     (("--where", "logger=console", "seed=1"), {"mappo_seed1", "gru_seed1"}),
     (("--where", "num_agents=1"), set()),
     (("--commit", "b2b2"), {"mappo_seed2", "mappo_seed3"}),
@@ -187,6 +189,51 @@ def test_what_is_lost_or_damaged_ends_nothing(tmp_path: Path) -> None:
     assert shown.code == 0 and "\x1b" not in shown.out and "rm ?[31m" in shown.out
     empty = runs(tmp_path / "nowhere")
     assert empty.code == 2 and "neither a directory" in empty.err
+
+
+@pytest.mark.parametrize("torn", [b"-7.2e-", b"-1", b"-", b"1-2}", b"-7.25\n"])
+def test_a_number_that_is_cut_short_is_no_reward(torn: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for rows in (3, 20_000):  # read whole, and in pieces
+        lines = [json.dumps({"step": n, "time": n / 2, "eval/episode_reward": -7.25e-05 - n}) for n in range(rows)]
+        path.write_bytes("\n".join(lines).encode() + b'\n{"step": 900000, "time": 1.0, "eval/episode_reward": ' + torn)
+        assert glance(tmp_path).reward == -7.25e-05 - (rows - 1)
+
+
+def test_a_piece_may_end_amid_a_number(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    row = b'{"step": 1, "eval/episode_reward": -123456.75}\n'
+    path.write_bytes(row * (listing.PIECES * listing.PIECE // len(row) + 200))
+    with open(path, "rb") as file:
+        for length in range(1, 2 * len(row)):
+            assert set(listing._curve([listing._piece(file, 0, length)])[1]) <= {-123456.75}
+    assert set(glance(tmp_path).curve) == {-123456.75}
+
+
+@pytest.mark.parametrize("status", [["x"], "on fire", "stalled", None, 3])
+def test_a_damaged_status_is_one_of_those_that_are_counted(status: object, tmp_path: Path) -> None:
+    made = record(tmp_path, "mappo_seed1")
+    made.close()
+    (made.run_dir / "summary.json").write_text(json.dumps({"status": status}))
+    assert listed(tmp_path, "--status", "crashed")["mappo_seed1"]["state"] == "crashed"
+    assert runs("--run_dir", tmp_path).out.splitlines()[-1] == "1 runs: 1 crashed"
+
+
+def test_values_that_no_configuration_holds_are_shown(tmp_path: Path) -> None:
+    made = record(tmp_path, "mappo_seed1")
+    made.close()
+    with open(made.run_dir / "config.yaml", "a") as file:
+        file.write("mappings: {a: 1}\nlists: [{b: 1}, x]\nnot_a_number: .nan\nendless: -.inf\ncolour: \"\\e[31m\"\n")
+    text = (made.run_dir / "config.yaml").read_text()
+    text = text.replace("\nnum_agent_neighbors: null", "\nnum_agent_neighbors: {a: 1}")
+    (made.run_dir / "config.yaml").write_text(text.replace("\nlr: 0.0005", "\nlr: .nan"))
+    shown = runs(made.run_dir)
+    assert shown.code == 0 and "\x1b" not in shown.out
+    for line in ("num_agent_neighbors: {a}  (default null)", "lr: nan  (default 0.0005)", "mappings: {a}",
+                 "lists: [{b}, 'x']", "not_a_number: nan", "endless: -inf"):  # fmt: skip
+        assert f"    {line}" in shown.out, shown.out
+    assert runs(made.run_dir, "--json", "--show").code == 0
+    assert listed(tmp_path, "--where", "critic_lr=1e-3") == listed(tmp_path, "--where", "lr=1e-3") == {}
 
 
 def test_of_a_long_record_pieces_are_read_and_say_the_same(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ BARS = "▁▂▃▄▅▆▇█"
 SILENCES, LEAST_SILENCE = 5.0, 180.0
 
 STATES = ("running", "stalled", "finished", "interrupted", "failed", "crashed")
+RECORDED = tuple(state for state in STATES if state != "stalled")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -155,7 +156,8 @@ def glance(directory: Path, now: float | None = None) -> Listed:
     last_row = started if written is None else written
     times = [row["time"] for row in rows if isinstance(row.get("time"), (int, float))]
     spacing = float(np.diff(times).max()) if len(times) > 1 else None
-    state = str(summary.get("status", "crashed"))
+    state = summary.get("status")
+    state = state if state in RECORDED else "crashed"  # of a damaged record too
     if state == "running" and last_row is not None:
         if now - last_row > max(LEAST_SILENCE, SILENCES * (spacing or 0.0)):
             state = "stalled"
@@ -190,7 +192,19 @@ def _is_wanted(directory: Path, wanted: Wanted) -> bool:
     if wanted.commit and not any(commit.startswith(wanted.commit) for commit in _commits(metadata_of(directory))):
         return False
     config = config_of(directory) if wanted.where else {}
-    return all(key in config and _same(config[key], value) for key, value in (wanted.where or {}).items())
+    return all(_has(config, key, value) for key, value in (wanted.where or {}).items())
+
+
+def _has(config: Mapping[str, Any], key: str, wanted: Any) -> bool:
+    """As it is written or as it is resolved: ``critic_lr: null`` is the value of ``lr`` too."""
+    return key in config and (_same(config[key], wanted) or _same(_resolved(config).get(key, config[key]), wanted))
+
+
+def _resolved(config: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return Config.model_construct(**{key: config[key] for key in KEYS if key in config}).science()
+    except (TypeError, ValueError, ArithmeticError):  # a damaged value from which another one follows
+        return {}
 
 
 def _same(recorded: Any, wanted: Any) -> bool:
@@ -258,8 +272,10 @@ def _rows(piece: bytes) -> list[dict[str, Any]]:
 def _curve(pieces: Sequence[bytes]) -> tuple[str | None, list[float]]:
     """The reward that the pieces hold, and its values; found as text, for parsing every row would cost seconds."""
     for metric in REWARDS:
-        pattern = re.compile(rb'"' + re.escape(metric.encode()) + rb'":\s*(-?\d[\d.eE+-]*)')
-        values = [float(number) for piece in pieces for number in pattern.findall(piece)]
+        # With what comes behind it: where a piece or a killed writer ends, a number that is cut short is another one.
+        number = rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*[,}]"
+        pattern = re.compile(rb'"' + re.escape(metric.encode()) + rb'":\s*' + number)
+        values = [float(found) for piece in pieces for found in pattern.findall(piece)]
         if values:
             return metric, values
     return None, []

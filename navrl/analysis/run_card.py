@@ -13,6 +13,7 @@ from navrl import yaml_io
 from navrl.analysis.listing import Listed
 from navrl.analysis.records import config_of, metadata_of
 from navrl.config import KEYS, Config
+from navrl.faults import show
 from navrl.tracking.record import RecordError, read_summary
 
 SCORES = ("episode_reward", "success_rate", "collision_count", "normalized_score")
@@ -73,7 +74,7 @@ def card(run: Listed) -> list[str]:
         say(part, _scores(summary.get(part)))
     lines.append("  differs from the defaults")
     for key, (value, default) in facts["changed"].items():
-        lines.append(f"    {key}: {yaml_io.emit(value)}  (default {yaml_io.emit(default)})")
+        lines.append(f"    {key}: {_value(value)}  (default {_value(default)})")
     if facts["checkpoints"]:
         lines.append("  checkpoints")
     for entry in facts["checkpoints"]:
@@ -90,6 +91,13 @@ def card(run: Listed) -> list[str]:
 def printable(text: object) -> str:
     """A text of a record or a directory's name without what a terminal would obey."""
     return "".join(char if char.isprintable() else "?" for char in str(text))
+
+
+def _value(value: Any) -> str:
+    try:
+        return yaml_io.emit(value)
+    except TypeError:  # a mapping: a file that was written over holds what no configuration does
+        return show(value)
 
 
 def _commit(metadata: Mapping[str, Any], directory: Path) -> str:
