@@ -39,6 +39,8 @@ def main(argv: list[str]) -> int:
         require_writable(options.out)
     except ValueError as error:
         parser.error(f"--out: {error}")
+    if len(options.out.suffix) < 2:  # matplotlib would write another file than the one that was asked about
+        parser.error(f"--out: {options.out} does not say which kind of image; name it .png, .svg or .pdf")
     wanted = options.metrics or DEFAULT_METRICS
     try:
         runs, left_out = gather(options.paths, Path("runs"), wanted)

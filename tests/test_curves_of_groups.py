@@ -145,6 +145,17 @@ def test_the_script_draws_every_group(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "neither a directory nor a group" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["curves", "curves.", ".png", "curves.png/../x"])
+def test_a_name_that_names_no_kind_of_image_is_refused(name: str, tmp_path: Path, capsys) -> None:  # noqa: ANN001
+    add_record(tmp_path / "group" / "seed1", [{"step": 0, "m": 1.0}])
+    (tmp_path / "curves.png").mkdir()
+    with pytest.raises(SystemExit) as end:
+        script("plot").main([str(tmp_path / "group"), "--metrics", "m", "--out", f"{tmp_path}/{name}"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and said.count("\n") == 1 and "name it .png, .svg or .pdf" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"group", "curves.png"}
+
+
 def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
     add_record(tmp_path / "group" / "seed1", [{"step": 0, "m": 1.0}])
     out = tmp_path / "curves.png"
