@@ -2,6 +2,9 @@
 
 Seeds of one configuration may reach the same return by conventions of their own, and fail in a mixed team (Hu et al.
 2020, "Other-Play" for Zero-Shot Coordination). Here one agent acts as one run has learned to, its teammates as another.
+
+In a task of several roles (simple_tag: adversaries and prey) that agent is one of the role whose reward is reported:
+an opponent that plays worse would be taken for a team that plays better.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from runners.policies import Policy
 class MixedTeam:
     """In each episode one agent acts by ``newcomer``, the others by ``team``; whose turn it is goes round.
 
+    seats: the agents whose turn it can be; None: any.
     Each policy sees all observations from the start of an episode, so that one with memory has it in any seat.
     """
 
-    def __init__(self, newcomer: Policy, team: Policy) -> None:
-        self.newcomer, self.team = newcomer, team
+    def __init__(self, newcomer: Policy, team: Policy, seats: Sequence[int] | None = None) -> None:
+        self.newcomer, self.team, self.seats = newcomer, team, seats
 
     def begin(self, num_envs: int) -> None:
         self.newcomer.begin(num_envs)
@@ -34,7 +38,8 @@ class MixedTeam:
 
     def act(self, obs: torch.Tensor) -> torch.Tensor:
         copies, agents = obs.shape[:2]
-        seat = torch.arange(copies, device=obs.device) % agents  # [E]
+        seats = torch.tensor(range(agents) if self.seats is None else self.seats, device=obs.device)
+        seat = seats[torch.arange(copies, device=obs.device) % len(seats)]  # [E]
         is_newcomer = torch.arange(agents, device=obs.device) == seat.unsqueeze(-1)  # [E, N]
         theirs, others = self.newcomer.act(obs), self.team.act(obs)
         return torch.where(is_newcomer if theirs.dim() == 2 else is_newcomer.unsqueeze(-1), theirs, others)
@@ -43,12 +48,13 @@ class MixedTeam:
 def play(policies: Sequence[Policy], env: BatchEnv, episodes: int, seed: int) -> dict[str, np.ndarray]:
     """metric -> float64 ``[R, R, E]``: one agent of run i in a team of run j, the same episodes for every pair.
 
-    On the diagonal is self-play.
+    The one is of ``score_role``; the team and every other role are of run j. On the diagonal is self-play.
     """
+    seats = [agent for agent, role in enumerate(env.spec.roles) if role == env.spec.score_role]
     rows = []
     for i, newcomer in enumerate(policies):
         for j, team in enumerate(policies):
-            policy = newcomer if i == j else MixedTeam(newcomer, team)
+            policy = newcomer if i == j else MixedTeam(newcomer, team, seats)
             rows.append(report.per_episode(evaluate(policy, env, episodes, seed), env.spec))
     count = len(policies)
     return {name: np.stack([row[name] for row in rows]).reshape(count, count, episodes) for name in rows[0]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from envs.base import TaskError, TaskSpec
 from envs.mpe.controllers import make_controller
 from navrl.config import TASK_SETTINGS, Config
 from navrl.faults import ConfigError, Fault, show
+from navrl.tracking.fetch import is_reference
 from runners.loading import config_of, misfit, read_checkpoint
 from runners.policies import ControllerPolicy, LearnedPolicy, Policy
 from runners.setup import make_algorithm
@@ -67,14 +69,23 @@ def checkpoints(sources: Sequence[str], which: str, settings: Mapping[str, Any])
 def titles(sources: Sequence[str]) -> list[str]:
     """For each source its shortest ending that no other has. Raises ConfigError for one that is given twice."""
     parts = [[part for part in Path(source).parts if part != "checkpoints"] or [source] for source in sources]
+    places = [_place(source) for source in sources]
     found = []
     for index, own in enumerate(parts):
         others = parts[:index] + parts[index + 1 :]
-        if own in others:
+        if own in others or places[index] in places[:index]:
             raise ConfigError([Fault("checkpoint", f"{sources[index]} is given twice")])
         count = next(n for n in range(1, len(own) + 1) if n == len(own) or all(o[-n:] != own[-n:] for o in others))
         found.append("/".join(own[-count:]).removesuffix(".pt"))
     return found
+
+
+def _place(source: str) -> Path | str:
+    """Where it is, however it was spelled; no path stays as it is."""
+    if is_reference(source) or "\0" in source:
+        return source
+    place = Path(os.path.realpath(source))
+    return place.parent if place.name == "checkpoints" else place
 
 
 def one_task(entrants: Sequence[Entrant], changed: Mapping[str, Any]) -> Config:

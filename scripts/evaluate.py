@@ -54,7 +54,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--policy", nargs="+", default=[], choices=["random", "greedy", "reference"],
                         help="policies that ship with the task")  # fmt: skip
     parser.add_argument("--cross_play", nargs="+", default=[], metavar="CHECKPOINT",
-                        help="two or more, as for --checkpoint: an agent of each in the others' teams")  # fmt: skip
+                        help="two or more, as for --checkpoint: an agent of each in the others' teams, of the role "
+                             "whose reward is shown where a task has several")  # fmt: skip
     parser.add_argument("--num_agents", nargs="+", default=[], metavar="N", help="a table, or a column, for each")
     parser.add_argument("--which", choices=["best", "last"], default="best", help="of a run directory (default: best)")
     parser.add_argument("--episodes", type=whole(1), default=500, help="default: 500")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 from test_evaluate_script import evaluate, numbers
 from whole_runs import train
 
+from navrl.config import Config
 from navrl.faults import ConfigError
 from runners import cross_play
 from runners.cross_play import MixedTeam
@@ -141,6 +143,33 @@ def test_one_agent_of_each_team_is_the_newcomer(size: int | None) -> None:
             assert (actions[copy, agent] == (7 if agent == copy % 3 else 1)).all()
 
 
+@pytest.mark.parametrize("env_id", ["simple_tag", "simple_adversary", "simple_spread"])
+def test_the_newcomer_is_of_the_role_whose_reward_is_shown(env_id: str) -> None:
+    """As prey that plays worse it would make the adversaries' reward better."""
+    import runners.evaluation
+    from runners.setup import make_evaluation_env
+
+    env = make_evaluation_env(Config.model_validate({"env_id": env_id}), torch.device("cpu"), 6, original=True)
+    played = []
+    try:
+        wanted = [index for index, role in enumerate(env.spec.roles) if role == env.spec.score_role]
+        with pytest.MonkeyPatch.context() as patch:
+            def note(policy, env, episodes: int, seed: int):  # noqa: ANN001, ANN202
+                played.append(policy.act(torch.zeros(episodes, env.spec.num_agents, env.spec.obs_size)))
+                return runners.evaluation.evaluate(policy, env, episodes, seed)
+
+            patch.setattr(cross_play, "evaluate", note)
+            cross_play.play([Always(2), Always(0)], env, 6, 0)
+    finally:
+        env.close()
+    _, mixed, other, _ = played
+    assert len(wanted) == {"simple_tag": 3, "simple_adversary": 2, "simple_spread": 3}[env_id]
+    for episode in range(6):
+        taken = wanted[episode % len(wanted)]
+        assert mixed[episode].tolist() == [2 if agent == taken else 0 for agent in range(env.spec.num_agents)]
+        assert other[episode].tolist() == [0 if agent == taken else 2 for agent in range(env.spec.num_agents)]
+
+
 @pytest.mark.parametrize("network", ["one", "gru"])
 def test_a_mixed_team_of_one_policy_is_self_play(network: str, trained, tmp_path: Path) -> None:
     """With memory too: whoever takes over has seen the episode from its start."""
@@ -204,6 +233,18 @@ def test_titles_are_as_short_as_they_can_be() -> None:
     assert titles(["wandb:e/p/m:best", "mlflow:models:/m@best"]) == ["m:best", "m@best"]
     with pytest.raises(ConfigError, match="is given twice"):
         titles(["runs/a", "runs/a/"])
+
+
+def test_one_run_is_given_twice_however_it_is_spelled(tmp_path: Path) -> None:
+    run, other = tmp_path / "a" / "run", tmp_path / "b" / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    other.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(run)
+    for spelled in (f"{run}/../run", f"{run}/checkpoints", f"{tmp_path}/link", os.path.relpath(run)):
+        with pytest.raises(ConfigError, match="is given twice"):
+            titles([str(run), str(other), spelled])
+    assert titles([str(run), f"{run}/../../b/run"]) == ["a/run", "b/run"]
+    assert titles(["wandb:e/p/a:b", "wandb:e/p/x/../a:b", "\0"]) == ["p/a:b", "../a:b", "\0"]
 
 
 @pytest.mark.parametrize(("argv", "words"), [
