@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from envs.base import TaskError, TaskSpec
-from envs.mpe.controllers import make_controller
+from envs.mpe.controllers import CONTROLLERS, make_controller
 from navrl.config import TASK_SETTINGS, Config
 from navrl.faults import ConfigError, Fault, show
 from navrl.tracking.fetch import is_reference
@@ -67,7 +67,7 @@ def checkpoints(sources: Sequence[str], which: str, settings: Mapping[str, Any])
 
 
 def titles(sources: Sequence[str]) -> list[str]:
-    """For each source its shortest ending that no other has. Raises ConfigError for one that is given twice."""
+    """For each source its shortest ending that no other and no controller has. ConfigError for one given twice."""
     parts = [[part for part in Path(source).parts if part != "checkpoints"] or [source] for source in sources]
     places = [_place(source) for source in sources]
     found = []
@@ -76,8 +76,10 @@ def titles(sources: Sequence[str]) -> list[str]:
         if own in others or places[index] in places[:index]:
             raise ConfigError([Fault("checkpoint", f"{sources[index]} is given twice")])
         count = next(n for n in range(1, len(own) + 1) if n == len(own) or all(o[-n:] != own[-n:] for o in others))
-        found.append("/".join(own[-count:]).removesuffix(".pt"))
-    return found
+        found.append("/".join(own[-count:]))
+    short = [title.removesuffix(".pt") for title in found]
+    plain = [brief if short.count(brief) == 1 else title for brief, title in zip(short, found)]
+    return [f"{title} (checkpoint)" if title in CONTROLLERS else title for title in plain]
 
 
 def _place(source: str) -> Path | str:

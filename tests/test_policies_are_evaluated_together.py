@@ -230,6 +230,7 @@ def test_titles_are_as_short_as_they_can_be() -> None:
     assert titles(["runs/a/seed1", "runs/a/seed2/"]) == ["seed1", "seed2"]
     assert titles(["runs/a/seed1", "runs/b/seed1"]) == ["a/seed1", "b/seed1"]
     assert titles(["runs/a/seed1/checkpoints/checkpoint_ep5.pt", "runs/b/seed1"]) == ["checkpoint_ep5", "seed1"]
+    assert titles(["x/random", "a.pt", "a"]) == ["random (checkpoint)", "a.pt", "a"]  # no controller's, nobody else's
     assert titles(["wandb:e/p/m:best", "mlflow:models:/m@best"]) == ["m:best", "m@best"]
     with pytest.raises(ConfigError, match="is given twice"):
         titles(["runs/a", "runs/a/"])
