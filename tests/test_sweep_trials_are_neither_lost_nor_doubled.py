@@ -190,6 +190,17 @@ def test_a_sweep_that_is_cut_to_fewer_trials_ends(tmp_path: Path) -> None:
     shared.close()
 
 
+@pytest.mark.parametrize("kind", ["sqlite:///", "journal:"])
+def test_a_study_is_in_the_file_that_was_named(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a?mode=memory#b" / "50%41 {x} @y.db"
+    shared = SharedStudy(
+        f"{kind}{path}", "s", identity={}, maximize=True, sampler=search.sampler(GRID), pruner=search.pruner(GRID),
+        heartbeat=1,
+    )  # fmt: skip
+    assert [file for file in tmp_path.rglob("*") if file.is_file() and file.parent.suffix != ".workers"] == [path]
+    shared.close()
+
+
 def test_a_journal_whose_last_line_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
     def shared() -> SharedStudy:
         return SharedStudy(

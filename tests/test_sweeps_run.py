@@ -204,17 +204,38 @@ def test_another_sweep_does_not_join_a_study(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     "storage, cause",
-    [("postgresql://navrl:secret@127.0.0.1:1/x", "Connection refused"), ("nonsense", "Could not parse"),
-     ("journal:/proc/x/y", "No such file"), ("redis://127.0.0.1", "redis")],
+    [("postgresql://navrl:secret@127.0.0.1:1/x", "Connection refused"), ("nonsense", "write sqlite:///FILE"),
+     ("journal:/proc/x/y", "No such file"), ("sqlite:///here/x.db", "x.db.workers"), ("sqlite:x.db", "sqlite:///FILE"),
+     ("mysql://navrl:secret@127.0.0.1/x", "postgresql://USER@HOST/DATABASE or journal:FILE")],
 )  # fmt: skip
 def test_a_study_that_cannot_be_had_is_one_line(
-    storage: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture
+    storage: str, cause: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sweep
 
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "x.db.workers").touch()  # no directory can be made there
     assert sweep.main([str(sweep_file(tmp_path)), "--trials", "1", "--storage", storage]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert cause in line and storage.partition("/")[0] in line and "secret" not in line
+
+
+@pytest.mark.parametrize("kind", ["sqlite:///", "journal:"])
+def test_a_report_finds_what_the_sweep_was_told_and_makes_nothing(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sweep
+    import sweep_report
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = sweep_file(tmp_path, method="grid", parameters={"layer_norm": {"values": [True]}})  # fails without a run
+    assert sweep_report.main([str(file), "--storage", f"{kind}~/typo/s", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"{tmp_path}/typo/s: no sweep was run there; say where with --storage\n"
+    assert not (tmp_path / "typo").exists() and not (tmp_path / "out").exists()
+    assert sweep.main([str(file), "--storage", f"{kind}~/s"]) == 1
+    assert sweep_report.main([str(file), "--storage", f"{kind}~/s", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.endswith("study NAVRL/tiny has no complete trial yet\n")
 
 
 @pytest.mark.usefixtures("no_code_copy")

@@ -17,7 +17,7 @@ from navrl.files import write_text
 from navrl.naming import compact
 from navrl.sweep import slots
 from navrl.sweep.place import Place
-from navrl.sweep.study import StudyError, open_storage, quieten, told
+from navrl.sweep.study import StudyError, file_of, open_storage, quieten, told
 from navrl.sweep.worker import SEEDS, best_of
 
 ENOUGH = 4  # complete trials from which on importance is estimated at all
@@ -31,8 +31,9 @@ OF_THE_TRIAL = ("group", "wandb_group", "experiment_name", "wandb_name", "run_di
 def load(place: Place) -> optuna.Study:
     """The study, to be read. Raises StudyError where there is none or no trial of it is complete."""
     quieten()
-    if place.storage.startswith("sqlite:///") and not Path(place.storage.removeprefix("sqlite:///")).exists():
-        raise StudyError(f"{place.storage}: no sweep was run there; say where with --storage")
+    file = file_of(place.storage)
+    if file is not None and not file.exists():  # opening it would make it
+        raise StudyError(f"{file}: no sweep was run there; say where with --storage")
     storage, _ = open_storage(place.storage)
     try:
         with told(place.storage):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import socket
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy
 import sqlalchemy.exc
 from optuna.storages import JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
@@ -28,6 +30,7 @@ from navrl.sweep import slots
 from navrl.tracking.record import RunLock, is_locked
 
 JOURNAL = "journal:"
+SQLITE_URL = "sqlite:///"
 WORKER = "worker"  # user attribute: whose trial it is
 GRACE = 4  # missed heartbeats after which a worker counts as dead
 UNCLAIMED = 30.0  # seconds; a worker writes its name on a trial milliseconds after it began it
@@ -66,10 +69,10 @@ class SharedStudy:
         self._lock: RunLock | None = None
         self._workers = place
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-        if place is not None:
-            place.mkdir(exist_ok=True)
-            self._lock = RunLock(place / self.worker)
         with told(storage):
+            if place is not None:
+                place.mkdir(exist_ok=True)
+                self._lock = RunLock(place / self.worker)
             self.study = optuna.create_study(
                 storage=self._storage, study_name=name, sampler=sampler, pruner=pruner, load_if_exists=True,
                 direction="maximize" if maximize else "minimize",
@@ -160,19 +163,31 @@ def quieten() -> None:
 
 def open_storage(storage: str, heartbeat: int | None = None) -> tuple[optuna.storages.BaseStorage, Path | None]:
     """The storage and, for one in a file, the directory of its workers' locks. Raises StudyError."""
+    path = file_of(storage)
     with told(storage):
-        if storage.startswith(JOURNAL):
-            path = Path(storage.removeprefix(JOURNAL)).expanduser().absolute()
+        if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _mend(path)
-            return JournalStorage(JournalFileBackend(str(path))), path.with_name(path.name + ".workers")
-        if storage.startswith("sqlite:"):
-            path = Path(storage.partition("sqlite:///")[2]).expanduser().absolute()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return _database(f"sqlite:///{path}", SQLITE), path.with_name(path.name + ".workers")
+            workers = path.with_name(path.name + ".workers")
+            if storage.startswith(JOURNAL):
+                _mend(path)
+                return JournalStorage(JournalFileBackend(str(path))), workers
+            # Not pasted together: in a URL ? begins a query, and % a code
+            return _database(str(sqlalchemy.URL.create("sqlite", database=str(path))), SQLITE), workers
         grace = None if heartbeat is None else GRACE * heartbeat
         url = storage.replace("postgresql://", "postgresql+psycopg2://", 1)
         return _database(url, SERVER, heartbeat_interval=heartbeat, grace_period=grace), None
+
+
+def file_of(storage: str) -> Path | None:
+    """The file that holds it, absolute; None for a database server. Raises StudyError for what is neither."""
+    for kind in (JOURNAL, SQLITE_URL):
+        if storage.startswith(kind) and storage != kind:
+            return Path(storage.removeprefix(kind)).expanduser().absolute()
+    if re.match(r"postgresql(\+\w+)?://", storage):
+        return None
+    given = redact(f"--storage {storage}")
+    kinds = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or journal:FILE"
+    raise StudyError(f"{given}: no study can be there; write {kinds}")
 
 
 def _database(url: str, engine: dict[str, Any], **options: Any) -> RDBStorage:
