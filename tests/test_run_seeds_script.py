@@ -53,9 +53,21 @@ def handed_on(project: Path, *argv: str, **environ: str) -> list[str]:
 
 def test_arguments_arrive_as_they_were_given(project: Path) -> None:
     given = ["--group", "SEED of {} seed", "--wandb_name", 'a "quoted"  $HOME \\ word\nand a line', "--lr", "1e-3", ""]
-    main_job = ["--config", "configs/train/train_mpe.yaml", "--seeds", "1-2"]
-    assert handed_on(project, "1", "2", *given) == [*main_job, "--", *given]
-    assert handed_on(project, "1", "2", JOBS="2") == [*main_job, "--jobs", "2", "--"]
+    config = ["--config", str(project / "configs" / "train" / "train_mpe.yaml")]
+    assert handed_on(project, "1", "2", *given) == [*config, "--seeds", "1-2", "--", *given]
+    assert handed_on(project, "1", "2", JOBS="2") == [*config, "--seeds", "1-2", "--jobs", "2", "--"]
+    assert launch.read_seeds([handed_on(project, "08", "10")[3]]) == [8, 9, 10]
+
+
+def test_files_are_taken_from_where_one_stands(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("gamma: 0.8\nrun_dir: mine\n")
+    for argv, seed in ((("mine.yaml", "7"), "7"), (("1", "1", "--run_dir", "mine"), "1")):
+        done = subprocess.run(
+            ["bash", str(ROOT / "scripts" / "run_seeds.sh"), *argv, "--device", "cuda:99"], cwd=tmp_path,
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 1 and "cuda:99" in done.stderr, done.stderr  # each refuses it, and says so here
+        assert list((tmp_path / "mine" / "logs").rglob(f"*seed{seed}*.log"))
 
 
 @pytest.mark.parametrize("argv", [

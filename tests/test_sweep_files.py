@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -225,6 +226,12 @@ def test_numbers_stay_numbers_on_their_way_to_main(tmp_path: Path) -> None:
 def test_the_shell_script_is_one_command_from_anywhere(tmp_path: Path) -> None:
     done = subprocess.run([str(ROOT / "scripts" / "sweep.sh"), "--help"], cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == 0 and "--storage" in done.stdout, done.stderr
+    shutil.copy(ROOT / "configs" / "sweep" / "bayes_fine.yaml", tmp_path / "mine.yaml")  # names one of NAVRL's files
+    refused = ("--storage", "mysql://x", "--trials", "1", "--", "--run_dir", "mine")
+    for file, word in (("mine.yaml", "mysql://x"), ("none.yaml", "none.yaml")):
+        done = subprocess.run([str(ROOT / "scripts" / "sweep.sh"), file, *refused], cwd=tmp_path, text=True,
+                              capture_output=True)  # fmt: skip
+        assert done.returncode == 2 and word in done.stderr.splitlines()[-1], done.stderr
     text = (ROOT / "scripts" / "sweep.sh").read_text()
     assert "set -euo pipefail" in text and len(text.splitlines()) <= 20
     assert re.match(r"#!/usr/bin/env bash\n# ", text)

@@ -7,6 +7,7 @@ https://docs.wandb.ai/models/sweeps/sweep-config-keys
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +17,7 @@ from typing import Any
 from navrl import fields, yaml_io
 from navrl.config import Config
 from navrl.faults import ConfigError, Fault, show, show_key
+from navrl.source import project_root
 from navrl.sweep.parameters import Parameter, read_parameters
 from navrl.sweep.yaml_file import Section, document
 
@@ -175,13 +177,28 @@ def _words(top: Section, further: Sequence[str], searched: set[str]) -> list[str
     for key in _keys(further):
         if key in searched:
             top.fault(f"--{show_key(key)}", "it is a parameter of the sweep; change it there")
-    words = [*without(words, _keys(further)), *further]
+    words = [*without(_found(words), _keys(further)), *further]
     for key in _keys(words):
         if key in DECIDED:
             top.fault(f"--{key}", DECIDED[key])
         elif key in searched and key not in _keys(further):
             top.fault(f"parameters.{key}", f"it stands in command too, as --{key}; keep one")
     return words
+
+
+def _found(words: Sequence[str]) -> list[str]:
+    """``words`` with the whole path of a configuration that is not where the user stands but in NAVRL.
+
+    The shipped files name one so, and can be run from anywhere.
+    """
+    found = list(words)
+    for place, word in enumerate(words):
+        flag = "--config=" if word.startswith("--config=") else ""
+        path = word.removeprefix(flag)
+        here = project_root() / path
+        if (flag or words[place - 1 : place] == ["--config"]) and not os.path.exists(path) and os.path.exists(here):
+            found[place] = f"{flag}{here}"
+    return found
 
 
 def _named(words: list[str], top: Section, parameters: Sequence[Parameter], stem: str) -> list[str]:
