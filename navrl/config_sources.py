@@ -292,13 +292,32 @@ def _notices(config: Config, sources: Mapping[str, Source]) -> list[str]:
     return notices
 
 
-def resume_faults(old: Config, new: Config) -> list[Fault]:
+def recorded_config(run_dir: Path) -> Config | None:
+    """The configuration that a run has had so far; None where its process died before it was written.
+
+    Raises ConfigError where it cannot be used.
+    """
+    path = run_dir / "config.yaml"
+    if not path.exists():
+        return None
+    try:
+        return Config.model_validate(recorded(yaml_io.read(path).values))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"])) or "configuration"
+        raise ConfigError([Fault(key, f"cannot be used: {problem['msg']}", str(path))]) from error
+
+
+def resume_faults(old: Config, new: Config, *, repeated: bool = False) -> list[Fault]:
     """Keys that a resumed run may not change: what was learnt so far would be another experiment's.
 
-    The budget (``total_env_steps``), trackers, intervals, paths and the machine may change.
+    The budget (``total_env_steps``), trackers, intervals, paths and the machine may change. repeated: not --resume, but
+    the command again. Which keys were typed made the name then, and the name is the same.
     """
     faults = []
     for key in KEYS:
+        if repeated and key == "named_keys":
+            continue
         if kind_of(key) in ("science", "name") and key != "total_env_steps" and getattr(old, key) != getattr(new, key):
             faults.append(Fault(key, f"is {show(getattr(old, key))} in the run and cannot become "
                                      f"{show(getattr(new, key))} on resume; start a new run for that"))

@@ -11,7 +11,7 @@ from typing import Any
 from navrl import yaml_io
 from navrl.checkpoint import CheckpointError, CheckpointStore
 from navrl.config import KEYS, Config, config_hash, kind_of, recorded
-from navrl.config_sources import Loaded, resume_faults
+from navrl.config_sources import Loaded, recorded_config, resume_faults
 from navrl.faults import ConfigError, Fault, show
 from navrl.metrics.health import Health
 from navrl.naming import Names, names, safe_directory
@@ -51,10 +51,9 @@ def open_run(loaded: Loaded, runner: OnPolicyRunner) -> OpenRun:
     wish = "resume" if loaded.resume or loaded.lost else "if_exists"  # what asked for this directory
 
     def admit(run_dir: Path) -> None:  # holds the run's lock; what it raises leaves the run as it was
-        before = _config_of(run_dir)
+        before = recorded_config(run_dir)
         if before is not None:
-            # Which keys were typed made the name, and the name is the same.
-            faults = [fault for fault in resume_faults(before, loaded.config) if fault.key != "named_keys"]
+            faults = resume_faults(before, loaded.config, repeated=True)
             if faults:
                 raise ConfigError(faults)
             opened.changed = _changes(before, loaded.config)
@@ -126,17 +125,6 @@ def _require_file_names(**names: str) -> None:
             raise ConfigError([Fault(key, message)]) from None
 
 
-def _config_of(run_dir: Path) -> Config | None:
-    """The configuration that the run has had so far; None where its process died before it was written."""
-    path = run_dir / "config.yaml"
-    if not path.exists():
-        return None
-    try:
-        return Config.model_validate(recorded(yaml_io.read(str(path)).values))
-    except ValueError as error:
-        raise ConfigError([Fault("config.yaml", f"{path} cannot be used: {error}")]) from error
-
-
 def _changes(before: Config, now: Config) -> dict[str, list[Any]]:
     pairs = {key: (getattr(before, key), getattr(now, key)) for key in KEYS if kind_of(key) != "path"}
     return {
@@ -159,7 +147,7 @@ def _mixed_group(run_dir: Path, config: Config) -> list[str]:
         try:
             if json.loads(path.read_text(encoding="utf-8"))["config_hash"] == own_hash:
                 continue
-            other = _config_of(path.parent)
+            other = recorded_config(path.parent)
         except (OSError, ValueError, KeyError, TypeError, ConfigError):
             continue  # half made, or of a version whose keys are others: nothing can be said about it
         there = here if other is None else other.science()

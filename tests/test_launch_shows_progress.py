@@ -10,7 +10,7 @@ import pytest
 from launch_tools import plan
 from rich.console import Console
 
-from navrl.launch.state import State, state_of
+from navrl.launch.state import State, conflicts, state_of
 from navrl.launch.table import Line, Table
 from navrl.tracking.record import LocalRecord
 
@@ -45,6 +45,16 @@ def test_the_state_is_that_of_the_record(runs) -> None:
     path.write_bytes(b"\xff{[" * 1000)
     (runs[0].run_dir / "summary.json").write_text("[")
     assert state_of(runs[0]) == State("crashed")
+
+
+def test_a_record_that_is_none_is_said_in_a_line(runs) -> None:
+    config = runs[0].run_dir / "config.yaml"
+    for text, said in {"lr: 7\n": f"lr ({config}): cannot be used: Input should be less", "lr: [\n": str(config),
+                       "num_envs: 3\nprocesses: 2\n": f"({config}): cannot be used: "}.items():  # fmt: skip
+        config.write_text(text)
+        (fault,) = conflicts(runs[0])
+        assert said in str(fault) and "\n" not in str(fault) and "https://" not in str(fault)
+        assert state_of(runs[0]).status == "crashed"
 
 
 def test_a_line_a_change_when_piped(runs, capsys: pytest.CaptureFixture) -> None:

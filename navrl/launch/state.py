@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from navrl import yaml_io
-from navrl.config import Config, recorded
-from navrl.config_sources import resume_faults
+from navrl.config_sources import recorded_config, resume_faults
 from navrl.faults import ConfigError, Fault
 from navrl.launch.expand import Planned
 from navrl.tracking.record import METRICS, RecordError, is_alive, read_summary
@@ -52,31 +50,24 @@ def state_of(run: Planned) -> State:
 
 def conflicts(run: Planned) -> list[Fault]:
     """Why the record in the run's directory is no beginning of this run; nothing where it is, or where none is."""
-    where = str(run.run_dir)
     try:
-        before = _config(run.run_dir)
-    except (ConfigError, ValueError) as error:
-        return [Fault("config.yaml", f"cannot be used: {str(error).splitlines()[-1].strip()}", where)]
+        before = recorded_config(run.run_dir)
+    except ConfigError as error:
+        return error.faults
     if before is None:
         return []
-    # Which keys were typed made the name, and the name is the same.
-    faults = [fault for fault in resume_faults(before, run.config) if fault.key != "named_keys"]
+    faults = resume_faults(before, run.config, repeated=True)
     step, budget = state_of(run).step or 0, run.config.total_env_steps
     if budget < min(step, before.total_env_steps):
         faults.append(Fault("total_env_steps", f"{budget} is less than the {step} steps already trained"))
-    return [fault._replace(where=where) for fault in faults]
-
-
-def _config(run_dir: Path) -> Config | None:
-    path = run_dir / "config.yaml"
-    return Config.model_validate(recorded(yaml_io.read(path).values)) if path.exists() else None
+    return [fault._replace(where=str(run.run_dir)) for fault in faults]
 
 
 def _budget(run_dir: Path) -> int:
     """``total_env_steps`` that the record says; 0 where it is lost."""
     try:
-        config = _config(run_dir)
-    except (ConfigError, ValueError):
+        config = recorded_config(run_dir)
+    except ConfigError:
         return 0
     return config.total_env_steps if config is not None else 0
 
