@@ -315,10 +315,11 @@ def resume_faults(old: Config, new: Config, *, repeated: bool = False) -> list[F
     the command again. Which keys were typed made the name then, and the name is the same.
     """
     faults = []
+    instead = "give this one another --group" if repeated else "start a new run for that"
     for key in KEYS:
         if repeated and key == "named_keys":
             continue
         if kind_of(key) in ("science", "name") and key != "total_env_steps" and getattr(old, key) != getattr(new, key):
             faults.append(Fault(key, f"is {show(getattr(old, key))} in the run and cannot become "
-                                     f"{show(getattr(new, key))} on resume; start a new run for that"))
+                                     f"{show(getattr(new, key))} on resume; {instead}"))
     return faults

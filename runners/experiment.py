@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -66,6 +67,8 @@ def run(
 
     Raises ConfigError for everything that can be found out before a directory is made.
     """
+    if place.size > 1:  # also where torchrun started them: config.yaml repeats what was run
+        loaded = replace(loaded, config=loaded.config.model_copy(update={"processes": place.size}))
     config = loaded.config
     filter_texts(config.log_filter)  # what is said before there is a record too
     torch.set_num_threads(config.torch_threads)

@@ -176,7 +176,7 @@ def test_final_evaluations_on_other_episodes() -> None:
     runs = seeds_of(5)
     for run, episodes in zip(runs, (500, 500, 500, 500, 100)):
         run.summary["final"] = {"env": "mpe2 1.1.1", "episodes": episodes, "mean": {}}
-    assert warnings(*runs) == ["final evaluations differ: mpe2 1.1.1, 500 episodes, mpe2 1.1.1, 100 episodes"]
+    assert warnings(*runs) == ["final evaluations differ: 500 episodes of mpe2 1.1.1, 100 episodes of mpe2 1.1.1"]
 
 
 def test_reward_that_is_bought_with_collisions() -> None:

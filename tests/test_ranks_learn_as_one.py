@@ -102,7 +102,8 @@ def test_its_record_is_that_of_a_run_in_one_process(whole: Path, tmp_path: Path)
     first, second = (next(row for row in rows(run) if row["step"] == 200) for run in (whole, alone))
     assert first["train/episode_reward_mean"] == pytest.approx(second["train/episode_reward_mean"], rel=1e-6)
     assert first["train/episode_reward_max"] == second["train/episode_reward_max"]
-    assert metadata(whole)["torch"]["processes"] == 2 and summary(whole)["status"] == "finished"
+    assert metadata(whole)["torch"]["processes"] == 2 and "processes: 2" in (whole / "config.yaml").read_text()
+    assert summary(whole)["status"] == "finished"
 
 
 def test_stopped_and_killed_it_goes_on_as_if_it_never_was(whole: Path, tmp_path: Path) -> None:
@@ -115,10 +116,10 @@ def test_stopped_and_killed_it_goes_on_as_if_it_never_was(whole: Path, tmp_path:
     assert code != 0 and (about["status"], about["exit_code"]) == ("interrupted", 143), (out, err)
     assert about["last"]["step"] == rows(run_dir)[-1]["step"] < 20000
 
-    wrong = resume(run_dir)  # in one process
+    wrong = resume(run_dir, "--processes", "1")
     assert wrong.code == 2 and "--processes 2" in wrong.err
 
-    again = ["--resume", str(run_dir), "--processes", "2"]  # without torchrun from here on
+    again = ["--resume", str(run_dir)]  # without torchrun from here on: it knows that it has two processes
     first = program(again)
     while not (companions := descendants(first.pid)):
         time.sleep(0.01)

@@ -121,7 +121,9 @@ def _task(groups: Sequence[Group]) -> list[str]:
     if len(scales) > 1:
         lines.append(f"return scales differ, rewards are not comparable: {listed(scales)}")
     finals = [final for run in runs if isinstance(final := run.summary.get("final"), Mapping)]
-    tasks = _distinct(f"{final.get('env')}, {final.get('episodes')} episodes" for final in finals)
+    # of runs from a tracker that holds numbers alone, the task is not known
+    tasks = _distinct(f"{final['episodes']} episodes of {final['env']}" for final in finals
+                      if "episodes" in final and final.get("env"))  # fmt: skip
     if len(tasks) > 1:
         lines.append(f"final evaluations differ: {listed(tasks)}")
     return lines

@@ -83,6 +83,8 @@ def card(run: Listed) -> list[str]:
         lines.append(f"    checkpoints/{entry['file']}  step {f'{step:,}' if _is_number(step) else '?'}"
                      + (f"  eval/episode_reward {score:.2f}" if _is_number(score) else "")
                      + ("  best" if entry["best"] else ""))  # fmt: skip
+    if run.state in ("interrupted", "failed", "crashed"):
+        lines.append(f"  go on        python main.py --resume {run.directory}")
     lines += [f"  again        python main.py --config {run.directory / 'config.yaml'}",
               f"  evaluate     python scripts/evaluate.py --checkpoint {run.directory}"]  # fmt: skip
     return [printable(line) for line in lines]

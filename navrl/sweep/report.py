@@ -119,7 +119,7 @@ def _text(place: Place, board: list[slots.Slot], best: FrozenTrial, importances:
         lines.append(f"importance: share of the variance over {len(complete)} complete trials (fANOVA); it sums to 1.")
         lines.append(f"rank correlation: + where larger values of the parameter go with larger {sweep.metric}.")
         if len(complete) < PER_PARAMETER * len(importances):
-            lines.append(f"With fewer than {PER_PARAMETER} complete trials a parameter both are hints, no findings.")
+            lines.append(f"With fewer than {PER_PARAMETER} complete trials for each parameter, both are hints and no findings.")
     return "\n".join(lines) + "\n"
 
 
