@@ -15,13 +15,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from exactness import compare, machine
 
-from launch_tools import LAUNCH, open_records  # noqa: E402
+from launch_tools import LAUNCH, open_records, until  # noqa: E402
 from whole_runs import run_dirs, summary, tiny_argv  # noqa: E402
 
 from navrl.tracking.record import is_alive, read_events, read_rows  # noqa: E402
@@ -44,13 +42,6 @@ def launcher(root: Path, steps: int, out: Path) -> subprocess.Popen:
 def training(root: Path) -> list[Path]:
     """Runs that have a checkpoint and go on."""
     return [run for run in run_dirs(root) if list(run.glob("checkpoints/*.pt")) and is_alive(run)]
-
-
-def until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
-    while not condition():
-        if process.poll() is not None:
-            raise SystemExit(f"the launcher ended too soon, with {process.returncode}")
-        time.sleep(0.05)
 
 
 def main() -> int:

@@ -17,12 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from exactness import compare, machine
 
-from launch_tools import LAUNCH  # noqa: E402
+from launch_tools import LAUNCH, until  # noqa: E402
 from ray_tools import Cluster  # noqa: E402
 from whole_runs import run_dirs, summary, tiny_argv  # noqa: E402
 
@@ -40,13 +39,6 @@ def launch(root: Path, options: argparse.Namespace, *words: str, environ: dict[s
 
 def with_checkpoint(cluster: Cluster, node: int) -> bool:
     return any(list(run.glob("checkpoints/*.pt")) for run in cluster.runs(node))
-
-
-def until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
-    while not condition():
-        if process.poll() is not None:
-            raise SystemExit(f"the launcher ended too soon, with {process.returncode}")
-        time.sleep(0.05)
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,3 +150,14 @@ def _unknown_words(rest: Sequence[str], model: type[BaseModel]) -> list[Fault]:
             hint = "; a configuration file is given as --config FILE" if word.endswith((".yaml", ".yml")) else ""
             faults.append(Fault("", f"{text} belongs to no flag{hint}", WHERE))
     return faults
+
+
+def without(words: Sequence[str], keys: Container[str]) -> list[str]:
+    """``words`` of main.py without the flags of these keys and their values."""
+    kept, taken = [], False
+    for word in words:
+        if word.startswith("--"):
+            taken = word[2:].partition("=")[0] in keys
+        if not taken:
+            kept.append(word)
+    return kept

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,11 @@ def open_records(pid: int) -> dict[Path, int]:
             targets = [Path(os.readlink(link)) for link in Path(f"/proc/{child}/fd").iterdir()]
             found |= {target.parent: child for target in targets if target.name == "metrics.jsonl"}
     return found
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen) -> None:
+    """SystemExit where the launcher ends before the condition holds."""
+    while not condition():
+        if process.poll() is not None:
+            raise SystemExit(f"the launcher ended too soon, with {process.returncode}")
+        time.sleep(0.05)

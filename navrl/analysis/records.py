@@ -131,13 +131,20 @@ def metric_names(directories: Iterable[Path]) -> set[str]:
 
 
 def metadata_of(directory: Path) -> dict[str, Any]:
-    """``metadata.json`` of a run; {} where it is lost or damaged."""
-    return _mapping(directory / "metadata.json")
+    """``metadata.json`` of a run; {} where it is lost or damaged, for the rows are still good."""
+    try:
+        value = json.loads((directory / "metadata.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def config_of(directory: Path) -> dict[str, Any]:
     """``config.yaml`` of a run, as it is written there; {} where it is lost or damaged."""
-    return _config(directory / "config.yaml")
+    try:
+        return recorded(yaml_io.read(directory / "config.yaml").values)
+    except (ConfigError, OSError, ValueError):
+        return {}
 
 
 def _is_run(path: Path) -> bool:
@@ -206,19 +213,3 @@ def _number(value: Any) -> float:
         except OverflowError:  # a whole number of hundreds of digits
             return np.inf
     return _NON_FINITE.get(value, np.nan) if isinstance(value, str) else np.nan
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    """A JSON object; {} where it is lost, for the rows are still good."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        return recorded(yaml_io.read(str(path)).values)
-    except (ConfigError, OSError, ValueError):
-        return {}

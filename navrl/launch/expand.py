@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from navrl.command_line import without
 from navrl.config import SCIENCE_KEYS, Config
 from navrl.config_sources import ENVIRONMENT, TaskCheck, load
 from navrl.faults import ConfigError, Fault, nearest, show, show_key
@@ -122,18 +123,7 @@ def _with_group(words: list[str], one: Planned, grid: Mapping[str, Sequence[str]
         group = {key: name + file + values for key, name in given.items() if file + values}
     else:  # a built name tells the grid's values already
         group = {"group": one.group + file} if file else {}
-    return [*_without(words, group), *(word for key, name in group.items() for word in (f"--{key}", name))]
-
-
-def _without(words: Sequence[str], keys: Mapping[str, str]) -> list[str]:
-    """``words`` without the flags of these keys and their values."""
-    kept, taken = [], False
-    for word in words:
-        if word.startswith("--"):
-            taken = word[2:].partition("=")[0] in keys
-        if not taken:
-            kept.append(word)
-    return kept
+    return [*without(words, group), *(word for key, name in group.items() for word in (f"--{key}", name))]
 
 
 def _shared(plan: Sequence[Planned], environ: Mapping[str, str]) -> list[Fault]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from navrl import fields, yaml_io
+from navrl.command_line import without
 from navrl.config import Config
 from navrl.faults import ConfigError, Fault, show, show_key
 from navrl.source import project_root
@@ -213,17 +214,6 @@ def _named(words: list[str], top: Section, parameters: Sequence[Parameter], stem
     if "named_keys" not in given:
         words.append("--named_keys=" + ",".join(parameter.key for parameter in parameters))
     return words
-
-
-def without(words: Sequence[str], keys: set[str]) -> list[str]:
-    """``words`` of main.py without the flags of these keys and their values."""
-    kept, taken = [], False
-    for word in words:
-        if word.startswith("--"):
-            taken = word[2:].partition("=")[0] in keys
-        if not taken:
-            kept.append(word)
-    return kept
 
 
 def _keys(words: Sequence[str]) -> set[str]:
