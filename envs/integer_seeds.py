@@ -11,8 +11,9 @@ MIX1 = 0xBF58476D1CE4E5B9
 MIX2 = 0x94D049BB133111EB
 MASK = (1 << 64) - 1
 
-# Streams that must never share an episode: what trains, what selects the best checkpoint, what is reported.
-TRAIN, SELECTION, FINAL = 0, 1, 2
+# Streams that must never share an episode: what trains, what selects the best checkpoint, what is reported, and what
+# judges the checkpoints of a finished run (benchmarks).
+TRAIN, SELECTION, FINAL, AFTERWARDS = 0, 1, 2, 3
 
 
 def mix64(value: int) -> int:

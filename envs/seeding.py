@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import torch
 
-from envs.integer_seeds import FINAL, GAMMA, MASK, MIX1, MIX2, SELECTION, TRAIN, episode_seed, mix64, stream_seed
+from envs.integer_seeds import (
+    AFTERWARDS, FINAL, GAMMA, MASK, MIX1, MIX2, SELECTION, TRAIN, episode_seed, mix64, stream_seed,
+)  # fmt: skip
 
-__all__ = ["FINAL", "SELECTION", "TRAIN", "episode_seed", "mix64", "stream_seed", "uniform"]
+__all__ = ["AFTERWARDS", "FINAL", "SELECTION", "TRAIN", "episode_seed", "mix64", "stream_seed", "uniform"]
 
 
 def _signed(value: int) -> int:

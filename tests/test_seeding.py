@@ -114,10 +114,11 @@ def mpe2_starts(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40])
 def test_streams_and_integer_seeds_never_meet(seed: int) -> None:
-    streams = [seeding.stream_seed(seed, s) for s in (seeding.TRAIN, seeding.SELECTION, seeding.FINAL)]
-    assert len(set(streams)) == 3 and all(0 <= s < 2**63 for s in streams)
+    kinds = (seeding.TRAIN, seeding.SELECTION, seeding.FINAL, seeding.AFTERWARDS)
+    streams = [seeding.stream_seed(seed, kind) for kind in kinds]
+    assert len(set(streams)) == 4 and all(0 <= s < 2**63 for s in streams)
     drawn = [seeding.episode_seed(s, env, k) for s in streams for env in range(10) for k in range(10)]
-    assert len(set(drawn)) == 300 and all(0 <= s < 2**63 for s in drawn)
+    assert len(set(drawn)) == 400 and all(0 <= s < 2**63 for s in drawn)
 
 
 def test_no_final_episode_has_the_seed_of_a_training_episode() -> None:
