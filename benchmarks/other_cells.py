@@ -123,7 +123,7 @@ def main(argv: list[str]) -> int:
         return code
     print(machine("mpe2", "pettingzoo"))
     print(f"python benchmarks/other_cells.py {shlex.join(argv)}")
-    print(f"{'cell':<26}{"seeds':>5}" + "".join(f"{name:>30}" for name in COLUMNS))
+    print(f"{'cell':<26}{'seeds':>5}" + "".join(f"{name:>30}" for name in COLUMNS))
     for cell, runs in plan.items():
         print(line(cell, [read_summary(run.run_dir)["final"]["mean"] for run in runs]))
     default = plan.get("default", [])
