@@ -61,6 +61,8 @@ class ObservationLayout:
 
     own: the agent's own features (MPE: velocity, position). padded: entities may be zero-padded
     (``num_*_neighbors`` larger than what exists), then an all-zero slot is "no entity".
+    square: the whole observation is pairs (x, y), the actions are MPE's (nothing, left, right, down, up), and turning
+    the plane by quarter turns or mirroring it changes neither how the task moves on nor its rewards.
     """
 
     own: EntityGroup
@@ -68,6 +70,7 @@ class ObservationLayout:
     agents: EntityGroup
     communication: EntityGroup | None = None
     padded: bool = False
+    square: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ MIX2 = 0x94D049BB133111EB
 MASK = (1 << 64) - 1
 
 # Streams that must never share an episode: what trains, what selects the best checkpoint, what is reported, and what
-# judges the checkpoints of a finished run (benchmarks).
-TRAIN, SELECTION, FINAL, AFTERWARDS = 0, 1, 2, 3
+# judges the checkpoints of a finished run (benchmarks). 3 is left out: its first 500 episodes of simple_spread happen to
+# be so easy that each policy scores 0.3 more than in the long run, which would flatter what is judged by them.
+TRAIN, SELECTION, FINAL, AFTERWARDS = 0, 1, 2, 4
 
 
 def mix64(value: int) -> int:

@@ -34,7 +34,7 @@ from navrl.tracking.stores import fault_of_store, on_this_machine
 KINDS = ("science", "machine", "rhythm", "tracker", "name", "path")
 
 # What a run's own configuration that lacks a key was run with: keys that came later.
-EARLIER = {"optimizer": "adam"}
+EARLIER = {"optimizer": "adam", "canonical_frame": False}
 
 MAIN_TASK = "simple_spread"  # the task whose settings the defaults below are
 
@@ -199,6 +199,9 @@ class Config(BaseModel):
     activation: Literal["tanh", "relu"] = _learns("relu", "Activation function of the hidden layers.")
     layer_norm: bool = _learns(
         False, "LayerNorm on the input and after each hidden layer, as official MAPPO has (mlp and gru only).")
+    canonical_frame: bool = _learns(
+        True, "Turn and mirror what each agent sees until the landmarks lie in one direction, and its action back, so that "
+        "nothing is learned eight times (tasks with that symmetry; not with gru, whose memory would not turn).")
 
     # --- Scale
     seed: int = _scale(1, "Decides every random number of the run.", ge=0, le=fields.MAX_INT)

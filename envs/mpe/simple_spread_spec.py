@@ -30,6 +30,7 @@ def layout(
         agents=agent_group,
         communication=EntityGroup(agent_group.stop, others, COMMUNICATION_SIZE),
         padded=landmarks > num_agents or others > num_agents - 1,
+        square=True,
     )
 
 

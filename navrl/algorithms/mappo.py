@@ -18,6 +18,7 @@ from navrl.algorithms.losses import approx_kl, clipped_surrogate, explained_vari
 from navrl.algorithms.optimizers import load_moments, make_optimizers
 from navrl.networks.actor import Actor
 from navrl.networks.critic import make_critic
+from navrl.networks.frames import make_frame
 from navrl.networks.value_norm import ValueNorm
 from navrl.ranks import ALONE, Ranks
 from navrl.rollout import Rollout, gae
@@ -32,6 +33,7 @@ class MAPPO:
             torch.manual_seed(seed)
             self.actor = Actor(spec, config).to(device)
             self.critic = make_critic(spec, config).to(device)
+        self.frame = make_frame(spec, config).to(device)
         self.value_norm = ValueNorm(config.value_norm).to(device)
         self.recurrent = config.network == "gru"
         self.optimizers = make_optimizers(self.actor, self.critic, config, device)
@@ -47,20 +49,17 @@ class MAPPO:
         return torch.zeros(num_envs, self.spec.num_agents, self.config.hidden_size, device=self.device)
 
     @torch.no_grad()
-    def distribution(self, obs, hidden, starts):
-        """obs ``[E, N, O]``, hidden ``[E, N, H]`` | None, starts bool ``[E]`` -> (distribution over ``[E, N]``, hidden)."""
-        dist, hidden = self.actor(obs.unsqueeze(0), hidden, starts.unsqueeze(0))
-        return dist, hidden
-
-    @torch.no_grad()
     def act(self, obs, hidden, starts, generator: torch.Generator | None, ranks: Ranks = ALONE):
-        """Actions for the environment. generator None = the mode. Returns (env actions, raw, log_probs, hidden).
+        """obs ``[E, N, O]``, hidden ``[E, N, H]`` | None, starts bool ``[E]`` -> (env actions, raw, log_probs, hidden).
 
-        ranks: given where each rank acts for its share of the copies.
+        Raw actions are what the distribution gave, in the policy's own frame. generator None = the mode. ranks: given
+        where each rank acts for its share of the copies.
         """
-        dist, hidden = self.distribution(obs, hidden, starts)
+        obs, codes = self.frame.into(obs)
+        dist, hidden = self.actor(obs.unsqueeze(0), hidden, starts.unsqueeze(0))
         raw = dist.mode() if generator is None else dist.sample(generator, ranks)
-        return dist.to_env(raw).squeeze(0), raw.squeeze(0), dist.log_prob(raw).squeeze(0), hidden
+        actions = self.frame.back(dist.to_env(raw).squeeze(0), codes)
+        return actions, raw.squeeze(0), dist.log_prob(raw).squeeze(0), hidden
 
     # ---- learning ---------------------------------------------------------------------------------------------
 
@@ -72,15 +71,18 @@ class MAPPO:
         episode may have ended, else the next row.
         """
         steps = rollout.length
+        obs, _ = self.frame.into(rollout.obs)
+        last_obs, _ = self.frame.into(rollout.last_obs)
+        final_obs = {t: self.frame.into(at)[0] for t, at in rollout.final_obs.items()}
         if not self.recurrent:
-            values, _ = self.critic(rollout.obs)
-            at = list(rollout.final_obs)
-            if steps - 1 in rollout.final_obs:
+            values, _ = self.critic(obs)
+            at = list(final_obs)
+            if steps - 1 in final_obs:
                 next_values = torch.cat([values[1:], values[:1]])  # the last row is overwritten below
             else:
-                next_values = torch.cat([values[1:], self.critic(rollout.last_obs.unsqueeze(0))[0]])
+                next_values = torch.cat([values[1:], self.critic(last_obs.unsqueeze(0))[0]])
             if at:  # where nothing ended, final_obs is what obs[t + 1] is
-                next_values[at] = self.critic(torch.stack(list(rollout.final_obs.values())))[0]
+                next_values[at] = self.critic(torch.stack(list(final_obs.values())))[0]
             return values, next_values, None
         if rollout.critic_hidden is None:
             shape = (rollout.num_envs, self.critic.rows, self.config.hidden_size)
@@ -89,14 +91,14 @@ class MAPPO:
         never = torch.zeros_like(rollout.starts[:1])
         for t in range(steps):
             memory.append(state)
-            value, state = self.critic(rollout.obs[t : t + 1], state, rollout.starts[t : t + 1])
+            value, state = self.critic(obs[t : t + 1], state, rollout.starts[t : t + 1])
             values.append(value[0])
-            if t > 0 and t - 1 not in rollout.final_obs:
+            if t > 0 and t - 1 not in final_obs:
                 next_values.append(value[0])
-            if t in rollout.final_obs:
-                true_next = rollout.final_obs[t]
+            if t in final_obs:
+                true_next = final_obs[t]
             elif t == steps - 1:
-                true_next = rollout.last_obs
+                true_next = last_obs
             else:
                 continue
             next_values.append(self.critic(true_next.unsqueeze(0), state, never)[0][0])
@@ -127,7 +129,7 @@ class MAPPO:
         metrics = {"explained_variance": explained_variance(values, returns, self.ranks)}
 
         batch = {
-            "obs": rollout.obs,
+            "obs": self.frame.into(rollout.obs)[0],
             "actions": rollout.actions,
             "log_probs": rollout.log_probs,
             "advantages": self.standardise(advantages),
