@@ -39,6 +39,7 @@ from timed_checkpoints import Judge, Point, confirmed, on_grid, timed  # noqa: E
 from timed_runs import Trained, train, trained  # noqa: E402
 
 from envs.registry import validate_settings  # noqa: E402
+from envs.seeding import AFTERWARDS  # noqa: E402
 from navrl.checkpoint import CheckpointError  # noqa: E402
 from navrl.config_sources import load  # noqa: E402
 from navrl.faults import ConfigError  # noqa: E402
@@ -122,37 +123,41 @@ def _finished(out: Path, seed: int, words: Sequence[str]) -> Trained:
 def evaluate_all(runs: Sequence[Trained], options: argparse.Namespace) -> Curves:
     """Curves by seed, also in ``OUT/curves.json``: those that are there are kept, unless they are to be made anew."""
     path = options.out / "curves.json"
-    how = {"grid_seconds": options.grid, "episodes": options.episodes}
-    kept = {} if options.evaluate_only else _kept(path, how)
+    how = {"grid_seconds": options.grid, "episodes": options.episodes, "stream": AFTERWARDS}
+    found = how | {"curves": {}} if options.evaluate_only else _earlier(path, how)
+    curves = found["curves"]
     torch.set_num_threads(1)
     judge: Judge | None = None
     try:
         for run in runs:
-            before = kept.get(str(run.seed), {})
-            if before.get("started") == run.started:
+            if curves.get(str(run.seed), {}).get("started") == run.started:
                 continue
             points = on_grid(timed(run.run_dir, run.started), options.grid)
-            judge = judge or Judge(points[-1], options.episodes)
+            if judge is None:
+                judge = Judge(points[-1], options.episodes)
+                found["luck"] = judge.luck()
             for point in points:
                 point.scanned = judge.scan(point)
             points[-1].original = judge.measure(points[-1])  # also where no threshold was reached scan and mpe2 meet
             for threshold in TARGETS:
                 confirmed(points, threshold, judge.measure)
-            kept[str(run.seed)] = {"started": run.started, "points": [asdict(point) for point in points]}
-            write_text(path, json.dumps(how | {"curves": kept}, indent=1) + "\n")
+            curves[str(run.seed)] = {"started": run.started, "points": [asdict(point) for point in points]}
+            write_text(path, json.dumps(found, indent=1) + "\n")
             print(f"seed {run.seed}: {len(points)} checkpoints evaluated, {options.episodes} episodes each", flush=True)
     finally:
         if judge is not None:
             judge.close()
-    return {run.seed: [Point(**point) for point in kept[str(run.seed)]["points"]] for run in runs}
+    print(found["luck"])
+    return {run.seed: [Point(**point) for point in curves[str(run.seed)]["points"]] for run in runs}
 
 
-def _kept(path: Path, how: dict[str, int]) -> dict[str, Any]:
-    """Curves that an earlier call has left and that were made alike."""
-    if not path.exists():
-        return {}
-    before = json.loads(path.read_text(encoding="utf-8"))
-    return before["curves"] if {key: before.get(key) for key in how} == how else {}
+def _earlier(path: Path, how: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier call has left, where it was made alike."""
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if {key: found.get(key) for key in how} == how:
+            return found
+    return how | {"curves": {}}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from envs.base import BatchEnv, Scene
+from envs.mpe.controllers import make_controller
+from envs.mpe.reference import measured
 from envs.mpe.simple_spread import BatchedSimpleSpread
 from envs.registry import make_env
 from envs.seeding import AFTERWARDS, stream_seed
@@ -25,7 +27,7 @@ from runners import report
 from runners.evaluation import evaluate
 from runners.final import EVALUATION_SEED
 from runners.loading import config_of
-from runners.policies import LearnedPolicy
+from runners.policies import ControllerPolicy, LearnedPolicy, Policy
 from runners.setup import make_algorithm, make_evaluation_env
 
 CPU = torch.device("cpu")
@@ -119,12 +121,23 @@ class Judge:
         """On mpe2 itself, as the final evaluation of a run does it."""
         return self._play(point, self.original)
 
+    def luck(self) -> str:
+        """How hard these episodes happen to be, in a line: what the reference controller scores on them."""
+        spec = self.batched.spec
+        here = self._means(ControllerPolicy(make_controller("reference", spec)), self.batched)["episode_reward"]
+        entry = measured(spec)
+        known = "" if entry is None else " ({mean:.3f} ± {stderr:.3f} in {episodes} others)".format(**entry["reference"])
+        return f"the reference controller scores {here:.3f} in the {self.episodes} episodes{known}"
+
     def close(self) -> None:
         self.original.close()
 
     def _play(self, point: Point, env: BatchEnv) -> Means:
         self.algorithm.load_policy(load(point.file)["runner"]["algorithm"])
-        row = report.row(evaluate(LearnedPolicy(self.algorithm), env, self.episodes, self.seed), env.spec, "")
+        return self._means(LearnedPolicy(self.algorithm), env)
+
+    def _means(self, policy: Policy, env: BatchEnv) -> Means:
+        row = report.row(evaluate(policy, env, self.episodes, self.seed), env.spec, "")
         return {name: row[name] for name in SHOWN}
 
     def _starts(self) -> Scene:
