@@ -27,7 +27,7 @@ def seconds_to(curve: Sequence[Point], threshold: float) -> float:
 
 def say_confirmations(curves: Curves) -> None:
     """Both numbers of every checkpoint that decided, and how far apart scan and mpe2 are at most."""
-    print("\nWhat decided: mean episode reward on the batched task | on mpe2, of the checkpoint before and the two in a row")
+    print("\nWhat decided: mean episode reward on the batched task | on mpe2, of the one before and the two in a row")
     for seed, curve in curves.items():
         for threshold in TARGETS:
             index = first_pair(curve, threshold)
@@ -44,7 +44,7 @@ def say_confirmations(curves: Curves) -> None:
 
 def say_times(runs: Sequence[Trained], curves: Curves) -> bool:
     """Seconds to each threshold and to the end, and the final figures on mpe2; whether all targets are met."""
-    times = np.array([[seconds_to(curves[run.seed], threshold) for threshold in TARGETS] + [run.seconds] for run in runs])
+    times = np.array([[*(seconds_to(curves[run.seed], value) for value in TARGETS), run.seconds] for run in runs])
     final = np.array([[run.final["mean"][name] for name in SHOWN] for run in runs])
     print(f"\n{'seconds from Enter to':<22}" + "".join(f"{threshold:>9}" for threshold in TARGETS)
           + f"{'the end':>9}{'final reward':>18}{'success':>9}{'collisions':>12}")  # fmt: skip
@@ -66,7 +66,7 @@ def _line(title: str, clocks: np.ndarray, values: np.ndarray | None = None, rewa
 
 
 def _say_targets(times: np.ndarray, middle: float, worst: float, success: float, collisions: float) -> bool:
-    met = {f"{threshold:g} in {target:g} s": time <= target for (threshold, target), time in zip(TARGETS.items(), times)}
+    met = {f"{value:g} in {target:g} s": time <= target for (value, target), time in zip(TARGETS.items(), times)}
     met |= {
         f"interquartile mean >= {IQM_TARGET}": middle >= IQM_TARGET,
         f"worst seed >= {WORST_TARGET}": worst >= WORST_TARGET,

@@ -4,12 +4,13 @@
     python benchmarks/time_to_threshold.py --out thresholds -- --total_env_steps 400000    # after --: main.py's flags
     python benchmarks/time_to_threshold.py --out thresholds --evaluate-only                # runs that are there, anew
 
-Each seed is one `python main.py`, one after the other, timed from starting the process: imports and all that a run does
-by default count, so nothing else may run on the machine. It keeps a checkpoint every few iterations, whose clock is when
-its file appeared. Afterwards, on a grid of seconds, the newest checkpoint at each point plays fresh episodes that no run
-uses (stream AFTERWARDS of envs/seeding.py) with deterministic actions; a threshold is reached at the first of two such
-checkpoints in a row at or above it. All are scanned on the batched task from mpe2's own start states; what decides (the
-two, and the one before them) is measured on mpe2 itself, as a run's final evaluation is (timed_checkpoints.py).
+Each seed is one `python main.py`, one after the other, timed from starting the process: imports and all that a run
+does by default count, so nothing else may run on the machine. It keeps a checkpoint every few iterations, whose clock
+is when its file appeared. Afterwards, on a grid of seconds, the newest checkpoint at each point plays fresh episodes
+that no run uses (stream AFTERWARDS of envs/seeding.py) with deterministic actions; a threshold is reached at the first
+of two such checkpoints in a row at or above it. All are scanned on the batched task from mpe2's own start states; what
+decides (the two, and the one before them) is measured on mpe2 itself, as a run's final evaluation is
+(timed_checkpoints.py).
 
 Given again it skips seeds that are done. OUT/curves.json has every grid checkpoint, OUT/seedN.json when each run began.
 Exit code: 0 all targets are met · 1 one is not, or a run failed · 2 bad input.

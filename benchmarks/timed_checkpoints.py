@@ -104,7 +104,7 @@ class SameStarts(BatchedSimpleSpread):
 
 
 class Judge:
-    """Evaluates checkpoints of the configuration of ``one``, deterministic actions, all on the same ``episodes``."""
+    """Evaluates checkpoints of the configuration of ``one``, deterministic actions, all on the same episodes."""
 
     def __init__(self, one: Point, episodes: int) -> None:
         config = config_of(load(one.file))
@@ -125,9 +125,10 @@ class Judge:
         """How hard these episodes happen to be, in a line: what the reference controller scores on them."""
         spec = self.batched.spec
         here = self._means(ControllerPolicy(make_controller("reference", spec)), self.batched)["episode_reward"]
-        entry = measured(spec)
-        known = "" if entry is None else " ({mean:.3f} ± {stderr:.3f} in {episodes} others)".format(**entry["reference"])
-        return f"the reference controller scores {here:.3f} in the {self.episodes} episodes{known}"
+        line, entry = f"the reference controller scores {here:.3f} in the {self.episodes} episodes", measured(spec)
+        if entry is None:
+            return line
+        return line + " ({mean:.3f} ± {stderr:.3f} in {episodes} others)".format(**entry["reference"])
 
     def close(self) -> None:
         self.original.close()
@@ -144,8 +145,8 @@ class Judge:
         """Where mpe2 starts each episode, float64."""
         copies = self.original.num_envs
         env = make_env(
-            self.original.spec.env_id, "mpe2", self.original.spec.settings, copies, dtype=torch.float64, auto_reset=False,
-            num_workers=0,
+            self.original.spec.env_id, "mpe2", self.original.spec.settings, copies, dtype=torch.float64,
+            auto_reset=False, num_workers=0,
         )  # fmt: skip
         scenes = []
         for first in range(0, self.episodes, copies):

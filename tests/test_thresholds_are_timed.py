@@ -1,4 +1,4 @@
-"""benchmarks/time_to_threshold.py: which checkpoints count, when a threshold is reached, and that the scan is mpe2's."""
+"""benchmarks/time_to_threshold.py: which checkpoints count, when a threshold is reached; the scan is mpe2's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def curve(*rewards: float) -> list[Point]:
     ([2.0, 11.0], 3, [2.0, 11.0]),  # the same at 3, 6 and 9 s: once, so that it is no pair with itself
     ([], 3, []),
 ])  # fmt: skip
-def test_the_newest_checkpoint_at_each_second_of_the_grid(clocks: list[float], spacing: int, chosen: list[float]) -> None:
+def test_the_newest_checkpoint_at_each_tick(clocks: list[float], spacing: int, chosen: list[float]) -> None:
     points = [Point("", clock, 0) for clock in clocks]
     assert [point.clock for point in on_grid(points, spacing)] == chosen
 
