@@ -43,7 +43,7 @@ from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
 PARTS = {"env": "environment alone", "train": "training"}
 LINEAR = 1.1  # growth that still counts as such
-PAGES = 2.0  # MB that come and go with the allocator
+PAGES = 1.0  # MB that come and go with the allocator
 ENOUGH = 30.0  # seconds of rounds; one is measured in any case
 
 
@@ -130,11 +130,11 @@ def show(part: str, copies: int, agents: int, size: Size | str) -> None:
 
 
 def growth(x: Sequence[float], y: Sequence[float]) -> float:
-    """Slope of log y over log x in the upper half of the points (three at least), of those above 0; NaN without two."""
+    """Slope of log y over log x in the upper half of the points (three at least), of those above 0; NaN without three."""
     count = max(3, math.ceil(len(x) / 2))
     x, y = np.array(x[-count:]), np.array(y[-count:])
     seen = y > 0
-    return float(np.polyfit(np.log(x[seen]), np.log(y[seen]), 1)[0]) if seen.sum() > 1 else math.nan
+    return float(np.polyfit(np.log(x[seen]), np.log(y[seen]), 1)[0]) if seen.sum() > 2 else math.nan
 
 
 def growths(sizes: Sequence[Size], axis: str) -> dict[str, float]:
