@@ -34,7 +34,7 @@ from navrl.tracking.stores import fault_of_store, on_this_machine
 KINDS = ("science", "machine", "rhythm", "tracker", "name", "path")
 
 # What a run's own configuration that lacks a key was run with: keys that came later.
-EARLIER = {"optimizer": "adam", "canonical_frame": False}
+EARLIER = {"optimizer": "adam", "canonical_frame": False, "critic_hidden_size": None}
 
 MAIN_TASK = "simple_spread"  # the task whose settings the defaults below are
 
@@ -191,6 +191,10 @@ class Config(BaseModel):
     hidden_size: int = _learns(
         64, "Width of the hidden layers.", ge=1, le=65536,
         larger="fits more, slower, needs more data", smaller="faster, may be too simple for many agents",
+    )
+    critic_hidden_size: int | None = _learns(
+        32, "Width of the critic's hidden layers. null: as hidden_size.", ge=1, le=65536,
+        larger="for values that are hard to tell, slower", smaller="faster; watch explained_variance",
     )
     num_layers: int = _learns(
         2, "Number of hidden layers.", ge=1, le=64,
@@ -434,6 +438,8 @@ class Config(BaseModel):
               "network: entity has none; leave it false, or use network: mlp or gru")
         check(self.hidden_size % 4 == 0 or self.network != "entity", "hidden_size network",
               f"{self.hidden_size}: network: entity needs a multiple of 4")
+        check(self.critic_width % 4 == 0 or self.network != "entity", "critic_hidden_size hidden_size network",
+              f"{self.critic_hidden_size}: network: entity needs a multiple of 4")
         traced = "wandb" if self.trace == "weave" else self.trace
         check(traced in ("none", *self.trackers), "trace logger log_wandb", f"{self.trace} needs {traced} in logger")
         check(self.trace != "weave" or self.privacy != "strict", "trace privacy",
@@ -488,6 +494,10 @@ class Config(BaseModel):
         return self.total_env_steps if self.lr_decay_steps is None else self.lr_decay_steps
 
     @property
+    def critic_width(self) -> int:
+        return self.hidden_size if self.critic_hidden_size is None else self.critic_hidden_size
+
+    @property
     def critic_learning_rate(self) -> float:
         return self.lr if self.critic_lr is None else self.critic_lr
 
@@ -513,6 +523,7 @@ class Config(BaseModel):
         """
         values = {key: _plain(getattr(self, key)) for key in SCIENCE_KEYS}
         values.update(
+            critic_hidden_size=self.critic_width,
             critic_lr=self.critic_learning_rate,
             lr_decay_steps=self.decay_steps,
             entropy_coef_end=self.final_entropy_coef,

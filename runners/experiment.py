@@ -461,7 +461,7 @@ def _in_memory(make: Callable[[], Made]) -> Made:
         if not isinstance(error, MemoryError) and "memory" not in str(error):
             raise
         message = "does not fit in memory; take fewer copies, shorter rollouts, fewer agents or a smaller network"
-        keys = "num_envs, rollout_length, num_agents, hidden_size, num_layers"
+        keys = "num_envs, rollout_length, num_agents, hidden_size, critic_hidden_size, num_layers"
         raise ConfigError([Fault(keys, message)]) from error
 
 

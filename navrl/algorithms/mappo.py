@@ -85,7 +85,7 @@ class MAPPO:
                 next_values[at] = self.critic(torch.stack(list(final_obs.values())))[0]
             return values, next_values, None
         if rollout.critic_hidden is None:
-            shape = (rollout.num_envs, self.critic.rows, self.config.hidden_size)
+            shape = (rollout.num_envs, self.critic.rows, self.config.critic_width)
             rollout.critic_hidden = torch.zeros(shape, device=self.device)
         state, values, next_values, memory = rollout.critic_hidden, [], [], []
         never = torch.zeros_like(rollout.starts[:1])

@@ -81,7 +81,8 @@ class EntityCritic(nn.Module):
 
 
 def make_critic(spec, config) -> nn.Module:
-    """The critic of ``config.algorithm_name`` and ``config.network``."""
+    """The critic of ``config.algorithm_name`` and ``config.network``, of its own width."""
+    config = config.model_copy(update={"hidden_size": config.critic_width})
     if config.algorithm_name == "ippo":
         return LocalCritic(spec, config)
     return EntityCritic(spec, config) if config.network == "entity" else JointCritic(spec, config)
