@@ -40,8 +40,8 @@ class Contestant:
 
 
 def add_flags(parser: Parser) -> None:
-    parser.add_argument("--peers", metavar="DIR", default=".venv-peers",
-                        help="what benchmarks/peers/setup.sh DIR made (default: .venv-peers); none: ours alone")  # fmt: skip
+    made = "what benchmarks/peers/setup.sh DIR made (default: .venv-peers); none: ours alone"
+    parser.add_argument("--peers", metavar="DIR", default=".venv-peers", help=made)
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="default: the last usable one")
 
 

@@ -8,7 +8,8 @@ One environment step is one joint step of one copy: physics, rewards, observatio
 Actions are random and drawn beforehand, compilation is left out. In each round every program runs once, in a fresh
 process on the same core with one thread; given are median (min .. max) over the rounds, ratios from within rounds.
 
-Exit code: 0 · 1 at 128 or more copies ours is not twice the faster of JaxMARL and VMAS, or a program failed · 2 bad input.
+Exit code: 0 · 1 at 128 or more copies ours is not twice the faster of JaxMARL and VMAS, or a program failed · 2 bad
+input.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from alternation import OURS, Contestant, DriverError, add_flags, alternate, peers_directory, rates, ratios  # noqa: E402
-from alternation import spread, versions  # noqa: E402
+from alternation import OURS, Contestant, DriverError, add_flags, alternate, peers_directory  # noqa: E402
+from alternation import rates, ratios, spread, versions  # noqa: E402
 from machine import machine  # noqa: E402
 
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
@@ -31,7 +32,10 @@ VECTORISED = ("JaxMARL", "VMAS")
 
 
 def seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 3600:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds between 0 and 3600")
     return value
@@ -56,7 +60,8 @@ def contestants(options: argparse.Namespace, peers: Path | None, agents: int, co
     found = [Contestant(OURS, sys.executable, "navrl_env.py", (*sized, *how))]
     if peers is not None:
         python = peers / "venv" / "bin" / "python"
-        found += [Contestant("JaxMARL", python, "jaxmarl_env.py", sized), Contestant("VMAS", python, "vmas_env.py", sized)]
+        found.append(Contestant("JaxMARL", python, "jaxmarl_env.py", sized))
+        found.append(Contestant("VMAS", python, "vmas_env.py", sized))
         if copies == 1:
             found.append(Contestant("mpe2", python, "mpe2_env.py", words))
     return found
@@ -88,8 +93,8 @@ def main(argv: list[str]) -> int:
         return 1
     print(versions(seen))
     if peers is not None:
-        print(f"target, at least {TARGET:g} times the faster of {' and '.join(VECTORISED)} from {FROM_COPIES} copies on: "
-              f"{'met' if met else 'NOT met'}")  # fmt: skip
+        target = f"at least {TARGET:g} times the faster of {' and '.join(VECTORISED)} from {FROM_COPIES} copies on"
+        print(f"target, {target}: {'met' if met else 'NOT met'}")
     return int(not met)
 
 

@@ -3,6 +3,7 @@
     benchmarks/peers/setup.sh .venv-peers                                      # once; then, on a quiet machine:
     python benchmarks/train_throughput.py --peers .venv-peers [--rounds 5] [--iterations 20]
     python benchmarks/train_throughput.py --peers none --networks mlp gru entity
+    python benchmarks/train_throughput.py --networks mlp -- --layer_norm false   # after --: main.py's flags, for ours
 
 The official recipe's sizes (configs/train/mappo_official.yaml): 3 agents, 128 copies x 25 steps, 10 epochs of one
 minibatch, hidden size 64. Ours is the real loop with its environment; on-policy's runner, trainer and buffer are given
@@ -18,14 +19,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from alternation import OURS, Contestant, DriverError, add_flags, alternate, peers_directory, rates, ratios  # noqa: E402
-from alternation import spread, versions  # noqa: E402
+from alternation import OURS, Contestant, DriverError, add_flags, alternate, peers_directory  # noqa: E402
+from alternation import rates, ratios, spread, versions  # noqa: E402
 from machine import machine  # noqa: E402
 
+from envs.registry import validate_settings  # noqa: E402
+from navrl.config_sources import load  # noqa: E402
+from navrl.faults import ConfigError  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
 # By network, what ours has to reach against a peer
@@ -60,11 +65,15 @@ def arguments() -> Parser:
     return parser
 
 
-def contestants(options: argparse.Namespace, peers: Path | None, network: str) -> list[Contestant]:
-    sizes = [word for key in ("num_envs", "rollout_length", "ppo_epoch") for word in (f"--{key}", str(vars(options)[key]))]
+def contestants(
+    options: argparse.Namespace, peers: Path | None, network: str, further: Sequence[str]
+) -> list[Contestant]:
+    """Programs of one network; ``further``: configuration of ours, as main.py's flags."""
+    keys = ("num_envs", "rollout_length", "ppo_epoch")
+    sizes = [word for key in keys for word in (f"--{key}", str(vars(options)[key]))]
     iterations = ("--iterations", str(options.iterations))
-    found = [Contestant(OURS, sys.executable, "navrl_train.py", (*iterations, *sizes, "--network", network),
-                        "joint critic once a step; its own environment")]  # fmt: skip
+    found = [Contestant(OURS, sys.executable, "navrl_train.py", (*iterations, *sizes, "--network", network, *further),
+                        " ".join(["joint critic once a step; its own environment", *further]))]  # fmt: skip
     for name, driver, algorithm, differs in SCRIPTS[network] if peers is not None else ():
         words = ("--source", str(peers / SOURCES[driver]), "--algorithm", algorithm, "--hidden_size", "64")
         python = peers / "venv" / "bin" / "python"
@@ -73,16 +82,22 @@ def contestants(options: argparse.Namespace, peers: Path | None, network: str) -
 
 
 def main(argv: list[str]) -> int:
-    parser = arguments()
-    options = parser.parse_args(argv)
+    end = argv.index("--") if "--" in argv else len(argv)
+    parser, further = arguments(), argv[end + 1 :]
+    options = parser.parse_args(argv[:end])
+    try:
+        load([*further], {}, validate_settings)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
     peers = peers_directory(parser, options, "on-policy/onpolicy", "JaxMARL/baselines")
-    print(f"{machine()}; one core, one thread; {options.rounds} rounds of {options.iterations} iterations; "
-          f"{options.num_envs} copies x {options.rollout_length} steps, {options.ppo_epoch} epochs, 1 minibatch")  # fmt: skip
+    sizes = f"{options.num_envs} copies x {options.rollout_length} steps, {options.ppo_epoch} epochs, 1 minibatch"
+    print(f"{machine()}; one core, one thread; {options.rounds} rounds of {options.iterations} iterations; {sizes}")
     print(f"{'network':<8}{'program':<20}{'env steps/s':>26}{'ours / it':>24}{'compile s':>10}  what differs")
     seen, missed = {}, []
     try:
         for network in options.networks:
-            programs = contestants(options, peers, network)
+            programs = contestants(options, peers, network, further)
             found = alternate(programs, options.rounds, options.core)
             ours = rates(found[OURS])
             for program in programs:

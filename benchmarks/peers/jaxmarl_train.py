@@ -37,7 +37,8 @@ def main() -> None:
     args = parser.parse_args()
     env_steps = args.iterations * args.num_envs * args.rollout_length
     config = {  # the keys of the script's own configuration file; values of the official recipe
-        "ENV_NAME": "MPE_simple_spread_v3", "ENV_KWARGS": {}, "NUM_ENVS": args.num_envs, "NUM_STEPS": args.rollout_length,
+        "ENV_NAME": "MPE_simple_spread_v3", "ENV_KWARGS": {},
+        "NUM_ENVS": args.num_envs, "NUM_STEPS": args.rollout_length,
         "TOTAL_TIMESTEPS": env_steps, "UPDATE_EPOCHS": args.ppo_epoch, "NUM_MINIBATCHES": 1,
         "FC_DIM_SIZE": args.hidden_size, "GRU_HIDDEN_DIM": args.hidden_size, "ACTIVATION": "tanh",
         "LR": 7e-4, "ANNEAL_LR": False, "GAMMA": 0.99, "GAE_LAMBDA": 0.95, "CLIP_EPS": 0.2, "SCALE_CLIP_EPS": False,
