@@ -2,7 +2,7 @@
 
     benchmarks/peers/setup.sh .venv-peers                                      # once; then, on a quiet machine:
     python benchmarks/train_throughput.py --peers .venv-peers [--rounds 5] [--iterations 20]
-    python benchmarks/train_throughput.py --peers none --networks mlp gru entity
+    python benchmarks/train_throughput.py --peers none                         # ours alone
     python benchmarks/train_throughput.py --networks mlp -- --layer_norm false   # after --: main.py's flags, for ours
 
 The official recipe's sizes (configs/train/mappo_official.yaml): 3 agents, 128 copies x 25 steps, 10 epochs of one
@@ -48,7 +48,6 @@ SCRIPTS = {
         ("JaxMARL MAPPO-RNN", "jaxmarl_train.py", "mappo_rnn",
          "critic once for each agent; one layer before and one after the GRU (ours two before); no layer norm"),
     ),
-    "entity": (),
 }  # fmt: skip
 SOURCES = {"on_policy_train.py": "on-policy", "jaxmarl_train.py": "JaxMARL"}
 

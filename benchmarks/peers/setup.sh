@@ -30,5 +30,6 @@ clone on-policy marlbenchmark/on-policy de66d7a4b23fac2513f56f96f73b3f5cb96695ac
 pip() { venv/bin/python -m pip --quiet --disable-pip-version-check "$@"; }
 pip install torch==2.13.0 ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"}
 pip install torch==2.13.0 numpy==2.4.6 mpe2==1.1.1 pettingzoo==1.27.0 gymnasium==1.3.0 vmas==1.5.2 \
-    'jaxmarl[algs]==0.2.0' jax==0.10.2 jaxlib==0.10.2 flax==0.12.8 optax==0.2.8 distrax==0.1.9 wandb==0.31.0 tensorboardX==2.6.5
+    'jaxmarl[algs]==0.2.0' jax==0.10.2 jaxlib==0.10.2 flax==0.12.8 optax==0.2.8 distrax==0.1.9 wandb==0.31.0 \
+    tensorboardX==2.6.5
 echo "peers are ready in $PWD"
