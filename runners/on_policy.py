@@ -9,6 +9,7 @@ import torch
 
 from envs.base import BatchEnv
 from navrl.algorithms.mappo import MAPPO
+from navrl.allocator import keep_freed_memory
 from navrl.rollout import Rollout
 from runners.episode_stats import EpisodeStats
 
@@ -21,6 +22,7 @@ class OnPolicyRunner:
 
     def __init__(self, config, env: BatchEnv, algorithm: MAPPO, seed: int) -> None:
         self.config, self.env, self.algorithm, self.ranks = config, env, algorithm, algorithm.ranks
+        keep_freed_memory()
         device = algorithm.device
         memory = config.hidden_size if algorithm.recurrent else None
         self.rollout = Rollout(env.spec, env.num_envs, config.rollout_length, memory, device)

@@ -19,8 +19,8 @@ CPU = torch.device("cpu")
 
 
 def learner_config(*flags: str, **changes: Any) -> Config:
-    """The configuration that ``flags`` give; ``changes`` overrides single keys, unchecked."""
-    return load(list(flags), {}).config.model_copy(update=changes)
+    """The configuration that ``flags`` give; ``changes`` overrides single keys, unchecked. Critics are as wide as actors."""
+    return load(list(flags), {}).config.model_copy(update={"critic_hidden_size": None} | changes)
 
 
 def task_spec(

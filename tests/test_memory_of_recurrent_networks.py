@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from envs.mpe.simple_spread import BatchedSimpleSpread
 from learner_tools import RaggedTask, box, filled_rollout, learner, learner_config, random_reward, runner_for, task_spec
 from navrl.networks.recurrent import GRUCore
+from runners.on_policy import OnPolicyRunner
 
 LENGTHS = [3, 7, 5, 1, 12]
 
@@ -47,6 +49,20 @@ def test_what_an_episode_does_depends_on_nothing_before_it(share: bool) -> None:
 
         a, b = run(obs, 0.0), run(other, 1.0)
         assert torch.equal(a[5:], b[5:]) and not torch.allclose(a[4], b[4])
+
+
+@pytest.mark.parametrize("name", ["mappo", "ippo"])
+@pytest.mark.parametrize("network", ["mlp", "gru"])
+def test_a_critic_is_as_wide_as_it_is_told(network: str, name: str) -> None:
+    flags = ("--network", network, "--algorithm_name", name)
+    config = learner_config(*flags, hidden_size=8, critic_hidden_size=12, num_envs=4)
+    env = BatchedSimpleSpread(4, settings={"num_agents": 2})
+    runner = OnPolicyRunner(config, env, learner(env.spec, config), 0)
+    assert {head.in_features for head in runner.algorithm.critic.heads()} == {12}
+    assert runner.algorithm.actor.trunk.head.in_features == 8
+    for _ in range(2):
+        metrics, _ = runner.iterate()
+    assert all(torch.isfinite(value) for value in metrics.values())
 
 
 @pytest.mark.parametrize("network", ["mlp", "gru"])

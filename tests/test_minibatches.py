@@ -40,7 +40,7 @@ def test_every_sample_is_used_once_an_epoch(size: int | None, network: str, chun
             if network == "gru":
                 assert torch.equal(part["actor_memory"].flatten(), part["index"][0]), "memory before its first step"
                 assert torch.equal(part["critic_memory"].flatten(), part["index"][0])
-    assert orders[0] != orders[1], "a fresh order each epoch"
+    assert len(parts) == 1 or orders[0] != orders[1], "a fresh order each epoch"
 
 
 def ready(network: str, seed: int = 0, **changes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
 from navrl.ranks import ALONE, Ranks
 
@@ -15,11 +16,9 @@ def clipped_surrogate(log_ratio: torch.Tensor, advantages: torch.Tensor, clip: f
 
 def value_error(error: torch.Tensor, huber_delta: float | None) -> torch.Tensor:
     """½ e², or Huber's loss, which is linear beyond ``huber_delta`` (Huber 1964; official MAPPO uses 10)."""
-    square = 0.5 * error.square()
     if huber_delta is None:
-        return square
-    size = error.abs()
-    return torch.where(size <= huber_delta, square, huber_delta * (size - 0.5 * huber_delta))
+        return 0.5 * error.square()
+    return functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=huber_delta)
 
 
 def value_loss(

@@ -180,8 +180,12 @@ class MAPPO:
         views = {name: chunked(x) for name, x in batch.items()}
         joint_steps = (self.config.mini_batch_size or steps * num_envs * self.ranks.size) // self.ranks.size
         size = max(1, min(total, joint_steps // length))
-        order = torch.randperm(total, generator=self.shuffle_generator).to(self.device)
-        for index in order.tensor_split(-(-total // size)):
+        if size == total:  # one minibatch: its order is of no account, and views need no copy
+            parts = [slice(None)]
+        else:
+            order = torch.randperm(total, generator=self.shuffle_generator).to(self.device)
+            parts = order.tensor_split(-(-total // size))
+        for index in parts:
             part = {name: x[index].transpose(0, 1) for name, x in views.items()}
             for name in ("actor_memory", "critic_memory"):
                 part[name] = part[name][0] if name in part else None

@@ -20,7 +20,8 @@ class Categorical:
     def __init__(self, logits: torch.Tensor, mask: torch.Tensor | None = None) -> None:
         if mask is not None:
             logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
-        self.log_probs = F.log_softmax(logits, -1)
+        # Over the first dimension it is vectorised, over a short last one it is not: the same bits, several times sooner
+        self.log_probs = F.log_softmax(logits.movedim(-1, 0), 0).movedim(0, -1).contiguous()
 
     def sample(self, generator: torch.Generator, ranks: Ranks = ALONE) -> torch.Tensor:
         """int64 ``[...]``. Exponential race: argmax p_i / E_i with E_i ~ Exp(1) is a draw from p."""

@@ -9,7 +9,32 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+
+class _Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        y = x.mul_(2).sigmoid_().mul_(2).sub_(1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.tanh_backward(gradient, *ctx.saved_tensors)
+
+
+class Tanh(nn.Module):
+    """tanh(x) = 2 sigmoid(2x) - 1, to an absolute 2e-7, written over x.
+
+    On a CPU torch's own takes four times as long. x is a layer's output that nothing else needs, and no view (writing
+    over a view costs the gradient a copy).
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Tanh.apply(x)
+
+
+ACTIVATIONS = {"tanh": Tanh, "relu": nn.ReLU}
 
 
 def linear(inputs: int, outputs: int, gain: float = 1.0, bias: bool = True) -> nn.Linear:
@@ -35,7 +60,17 @@ class MLPEncoder(nn.Module):
         self.net = nn.Sequential(*modules)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net(x)
+        rows = x.flatten(0, -2)
+        layers = list(self.net)
+        if isinstance(layers[0], nn.LayerNorm):
+            # Its scale and shift are taken into the first layer, so that no gradient as large as the input is needed
+            norm, first, *layers = layers
+            rows = functional.layer_norm(rows, norm.normalized_shape, eps=norm.eps)
+            bias = torch.addmv(first.bias, first.weight, norm.bias)
+            rows = functional.linear(rows, first.weight * norm.weight, bias)
+        for layer in layers:
+            rows = layer(rows)
+        return rows.unflatten(0, x.shape[:-1])
 
 
 class EntityEncoder(nn.Module):

@@ -24,8 +24,8 @@ class GRUCore(nn.Module):
         shape, size = hidden.shape, hidden.shape[-1]
         keep = (~starts).to(x.dtype)[..., None, None]
         outputs = []
-        for t in range(x.shape[0]):
-            hidden = (hidden.view(shape) * keep[t]).view(-1, size)
-            hidden = self.cell(x[t].reshape(-1, size), hidden)
+        # unbind, for the gradient of x[t] would be as large as x for every t
+        for now, kept in zip(x.flatten(1, 2).unbind(), keep.unbind()):
+            hidden = self.cell(now, (hidden.view(shape) * kept).view(-1, size))
             outputs.append(hidden.view(shape))
         return torch.stack(outputs), hidden.view(shape)
