@@ -34,7 +34,7 @@ from navrl.tracking.stores import fault_of_store, on_this_machine
 KINDS = ("science", "machine", "rhythm", "tracker", "name", "path")
 
 # What a run's own configuration that lacks a key was run with: keys that came later.
-EARLIER = {"optimizer": "adam", "canonical_frame": False, "critic_hidden_size": None}
+EARLIER = {"optimizer": "adam", "canonical_frame": False, "critic_hidden_size": None, "ppo_epoch_end": None}
 
 MAIN_TASK = "simple_spread"  # the task whose settings the defaults below are
 
@@ -251,6 +251,10 @@ class Config(BaseModel):
         4, "Passes over each batch of experience.", ge=1, le=1000,
         larger="more learning from the same steps, slower, drifts further from the data",
         smaller="faster iterations, needs more steps",
+    )
+    ppo_epoch_end: int | None = _learner(
+        1, "Where the number of passes ends: linear over lr_decay_steps, rounded. null: it stays.", ge=1, le=1000,
+        larger="late batches are used more, slower", smaller="late batches are fresher, faster iterations",
     )
     mini_batch_size: int | None = _learner(
         400, "Joint steps in a minibatch (all agents of one step count once). null: the whole batch. With gru, "
@@ -490,7 +494,7 @@ class Config(BaseModel):
 
     @property
     def decay_steps(self) -> int:
-        """Environment steps over which learning rate and entropy bonus change."""
+        """Environment steps over which learning rate, entropy bonus and passes change."""
         return self.total_env_steps if self.lr_decay_steps is None else self.lr_decay_steps
 
     @property
@@ -500,6 +504,10 @@ class Config(BaseModel):
     @property
     def critic_learning_rate(self) -> float:
         return self.lr if self.critic_lr is None else self.critic_lr
+
+    @property
+    def final_ppo_epoch(self) -> int:
+        return self.ppo_epoch if self.ppo_epoch_end is None else self.ppo_epoch_end
 
     @property
     def final_entropy_coef(self) -> float:
@@ -527,6 +535,7 @@ class Config(BaseModel):
             critic_lr=self.critic_learning_rate,
             lr_decay_steps=self.decay_steps,
             entropy_coef_end=self.final_entropy_coef,
+            ppo_epoch_end=self.final_ppo_epoch,
             mini_batch_size=self.minibatch_size,
             chunk_length=self.chunk_steps,
         )

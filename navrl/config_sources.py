@@ -284,8 +284,9 @@ def _notices(config: Config, sources: Mapping[str, Source]) -> list[str]:
                        f"{config.chunk_steps} steps (network: gru)")
     if config.total_env_steps < batch:
         notices.append(f"total_env_steps {config.total_env_steps} is less than the {batch} steps of one iteration")
-    if config.lr_decay_steps is not None and config.lr_schedule == "constant" and config.entropy_coef_end is None:
-        notices.append("lr_decay_steps has no effect: lr_schedule is constant and entropy_coef_end is null")
+    scheduled = (config.entropy_coef_end, config.ppo_epoch_end)
+    if config.lr_decay_steps is not None and config.lr_schedule == "constant" and scheduled == (None, None):
+        notices.append("lr_decay_steps has no effect: lr_schedule is constant, entropy_coef_end and ppo_epoch_end are null")
     if sources["logger"] == "cli" and sources["log_wandb"] == "yaml" and config.log_wandb:
         if "wandb" not in config.logger:
             notices.append("log_wandb: true in the file adds wandb to logger; --no_log_wandb leaves it out")

@@ -50,11 +50,12 @@ class OnPolicyRunner:
         """Share of the schedule that is done, 0 to 1."""
         return min(1.0, self.env_steps / self.config.decay_steps)
 
-    def schedules(self) -> tuple[float, float]:
-        """(factor on the learning rates, entropy coefficient) of this iteration."""
+    def schedules(self) -> tuple[float, float, int]:
+        """(factor on the learning rates, entropy coefficient, epochs) of this iteration."""
         config, progress = self.config, self.progress()
         scale = 1.0 - progress if config.lr_schedule == "linear" else 1.0
-        return scale, config.entropy_coef + (config.final_entropy_coef - config.entropy_coef) * progress
+        entropy_coef = config.entropy_coef + (config.final_entropy_coef - config.entropy_coef) * progress
+        return scale, entropy_coef, round(config.ppo_epoch + (config.final_ppo_epoch - config.ppo_epoch) * progress)
 
     @torch.no_grad()
     def collect(self) -> None:
@@ -90,14 +91,14 @@ class OnPolicyRunner:
 
         check: called between collecting and learning; raises where the rollout must not be learned from.
         """
-        scale, entropy_coef = self.schedules()
+        scale, entropy_coef, epochs = self.schedules()
         begin = time.perf_counter()
         with self.ranks.together():
             self.collect()
             check()
         self.episodes.bring_together(self.ranks)
         middle = time.perf_counter()
-        metrics = self.algorithm.update(self.rollout, scale, entropy_coef)
+        metrics = self.algorithm.update(self.rollout, scale, entropy_coef, epochs)
         end = time.perf_counter()
         self.iteration += 1
         plain = {

@@ -169,7 +169,7 @@ def test_resume_names_what_is_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("argv", "words"), [
     (("--network", "gru", "--mini_batch_size", "803"), "whole chunks"),
     (("--total_env_steps", "100"), "less than the"),
-    (("--lr_schedule", "constant", "--lr_decay_steps", "100"), "no effect"),
+    (("--lr_schedule", "constant", "--ppo_epoch_end", "null", "--lr_decay_steps", "100"), "no effect"),
 ])  # fmt: skip
 def test_what_may_not_be_meant_is_said(argv: tuple[str, ...], words: str) -> None:
     assert any(words in notice for notice in load(argv, {}).notices)

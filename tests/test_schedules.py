@@ -53,10 +53,29 @@ def test_the_entropy_bonus_ends_where_it_is_told(end: float | None, expected: li
     runner = start("--lr_schedule", "constant", entropy_coef=0.1, entropy_coef_end=end)
     used = []
     update = runner.algorithm.update
-    runner.algorithm.update = lambda rollout, scale, coef: (used.append(coef), update(rollout, scale, coef))[1]
+    runner.algorithm.update = lambda rollout, scale, coef, *more: (used.append(coef), update(rollout, scale, coef, *more))[1]
     for _ in range(11):
         runner.iterate()
     assert [used[0], used[5], used[10]] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("end, expected", [(None, [4] * 11), (1, [4, 4, 3, 3, 3, 2, 2, 2, 2, 1, 1]), (6, [4, 4, 4, 5, 5, 5, 5, 5, 6, 6, 6])])
+def test_the_passes_end_where_they_are_told(end: int | None, expected: list[int]) -> None:
+    runner = start(ppo_epoch=4, ppo_epoch_end=end, mini_batch_size=None)
+    steps, step = 0, runner.algorithm.step
+
+    def counted(part, coef):
+        nonlocal steps
+        steps += 1
+        return step(part, coef)
+
+    runner.algorithm.step = counted
+    counts = []
+    for _ in range(11):
+        before = steps
+        runner.iterate()
+        counts.append(steps - before)
+    assert counts == expected
 
 
 @pytest.mark.parametrize("target_kl, epochs", [(None, 8), (1e9, 8), (1e-12, 2)])

@@ -105,8 +105,13 @@ class MAPPO:
         rollout.critic_hidden = state
         return torch.stack(values), torch.stack(next_values), torch.stack(memory)
 
-    def update(self, rollout: Rollout, lr_scale: float, entropy_coef: float) -> dict[str, torch.Tensor]:
-        """One iteration of learning; returns layer-1 metrics as 0-d tensors on the device (nothing is synchronised)."""
+    def update(
+        self, rollout: Rollout, lr_scale: float, entropy_coef: float, epochs: int | None = None
+    ) -> dict[str, torch.Tensor]:
+        """One iteration of learning; returns layer-1 metrics as 0-d tensors on the device (nothing is synchronised).
+
+        lr_scale: factor on the learning rates. epochs: passes over the rollout; None takes ``ppo_epoch``.
+        """
         config = self.config
         for optimizer in self.optimizers.values():
             for group, lr in zip(optimizer.param_groups, (config.lr, config.critic_learning_rate)):
@@ -140,7 +145,7 @@ class MAPPO:
             batch |= {"starts": rollout.starts[:-1], "actor_memory": rollout.actor_hidden, "critic_memory": critic_memory}
         totals: dict[str, torch.Tensor] = {}
         count = 0
-        for _ in range(config.ppo_epoch):
+        for _ in range(epochs or config.ppo_epoch):
             changes = []
             for part in self.minibatches(batch, rollout.length, rollout.num_envs):
                 stats = self.step(part, entropy_coef)
@@ -183,7 +188,7 @@ class MAPPO:
         if size == total:  # one minibatch: its order is of no account, and views need no copy
             parts = [slice(None)]
         else:
-            order = torch.randperm(total, generator=self.shuffle_generator).to(self.device)
+            order = torch.randperm(total, generator=self.shuffle_generator).to(self.device, non_blocking=True)
             parts = order.tensor_split(-(-total // size))
         for index in parts:
             part = {name: x[index].transpose(0, 1) for name, x in views.items()}
