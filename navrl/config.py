@@ -220,7 +220,7 @@ class Config(BaseModel):
         smaller="more updates for the budget, leaning more on the critic",
     )
     total_env_steps: int = _scale(
-        800_000, "The budget: environment steps summed over copies.", ge=1, le=fields.MAX_INT,
+        2_400_000, "The budget: environment steps summed over copies.", ge=1, le=fields.MAX_INT,
         larger="better results, longer run", smaller="quick look",
     )
 

@@ -156,7 +156,7 @@ def test_one_run_is_shown_in_full(root) -> None:
     assert shown == runs(root.done).out == runs("--show", root.done).out
     for words in (str(root.done), "finished", f"{COMMITS['one']} (main)",
                   "python main.py --experiment_name mappo_seed1", "500 of 1,000", "episode_reward -7.250 ± 0.140, success_rate 0.850 (500 episodes of mpe2 1.1.1",
-                  "total_env_steps: 1000  (default 800000)", "log_wandb: false  (default true)"):  # fmt: skip
+                  "total_env_steps: 1000  (default 2400000)", "log_wandb: false  (default true)"):  # fmt: skip
         assert words in shown, words
     assert "num_agents" not in shown and "lr:" not in shown  # at their defaults
     both = runs(root.path, "--where", "lr=1e-3", "--show").out
