@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
-from navrl.metrics.metadata import cpu_model, gpus, versions
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from navrl.metrics.metadata import cpu_model, gpus, versions  # noqa: E402
 
 
 def machine(*packages: str) -> str:

@@ -1,6 +1,6 @@
 """Does the tuned recipe hold elsewhere: other numbers of agents, rewards, actions, few copies; and without training?
 
-    python benchmarks/other_cells.py --out cells [--seeds 1-3] [--cells default num_agents4] [--jobs 2]
+    python benchmarks/other_cells.py --out cells [--seeds 1-3] [--only default num_agents4] [--jobs 2]
     python benchmarks/other_cells.py --out cells -- --total_env_steps 400000     # after --: main.py's flags, for all
 
 Trains every cell with the same recipe, each run in one process on one core, and shows what the runs' own final
@@ -8,37 +8,30 @@ evaluations say (last parameters, 500 episodes of mpe2): mean over seeds, least 
 policy is 0, the reference controller 1, both measured for that very cell. Then the runs of the default cell (three
 agents) play with more agents than they were trained with, the same weights, by scripts/evaluate.py.
 
-Given again it skips what is finished and goes on with what was stopped, as scripts/launch.py does, whose engine it is.
+Given again it skips what is finished and goes on with what was stopped.
 Exit code: 0 · 1 a run failed · 2 bad input.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
 import tempfile
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+from machine import machine
+from variants import ROOT, arguments, plan_of, train
 
-import launch  # noqa: E402
-from machine import machine  # noqa: E402
-
-from envs.registry import validate_settings  # noqa: E402
-from navrl.faults import ConfigError  # noqa: E402
-from navrl.launch.expand import Planned, expand, read_seeds  # noqa: E402
-from navrl.launch.state import conflicts  # noqa: E402
-from navrl.pipes import Parser, run_program, whole  # noqa: E402
-from navrl.tracking.record import read_summary  # noqa: E402
+from navrl.faults import ConfigError
+from navrl.launch.expand import Planned, read_seeds
+from navrl.pipes import run_program, whole
+from navrl.tracking.record import read_summary
 
 # With 8 copies an iteration is a sixteenth of the default one: the intervals are sixteen times longer.
 CELLS = {
@@ -54,20 +47,6 @@ CELLS = {
 }
 PLAYED_AT = (5, 6)  # agents, by what was trained in the default cell
 COLUMNS = {"episode_reward": 2, "normalized_score": 3, "success_rate": 3, "collision_count": 2}  # metric -> decimals
-
-
-def plan_of(
-    cells: Sequence[str], config: str, seeds: Sequence[int], out: Path, further: Sequence[str]
-) -> dict[str, list[Planned]]:
-    """The runs of each cell. Raises ConfigError."""
-    plan = {}
-    for cell in cells:
-        words = [*shlex.split(CELLS[cell]), "--processes", "1", "--run_dir", str(out), "--group", cell, *further]
-        plan[cell] = expand([config], seeds, {}, words, os.environ, validate_settings)
-    faults = [fault for runs in plan.values() for run in runs for fault in conflicts(run)]
-    if faults:
-        raise ConfigError(faults)
-    return plan
 
 
 def transfer(runs: Sequence[Planned], episodes: int) -> dict[int, list[Mapping[str, Any]]]:
@@ -96,29 +75,17 @@ def line(title: str, means: Sequence[Mapping[str, Any]]) -> str:
     return f"{title:<26}{len(means):>5}" + "".join(f"{cell:>30}" for cell in cells)
 
 
-def arguments() -> Parser:
-    parser = Parser(__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="a directory for the runs")
-    parser.add_argument("--seeds", nargs="+", default=["1-3"], metavar="SEED", help="1-5, or 1,2,9 (default: 1-3)")
-    parser.add_argument("--config", default=str(ROOT / "configs/train/train_mpe.yaml"), help="default: the main job")
-    parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS), metavar="CELL",
-                        help=f"default: all, {', '.join(CELLS)}")  # fmt: skip
-    parser.add_argument("--jobs", type=whole(1), help="runs at once (default: one a core)")
-    parser.add_argument("--episodes", type=whole(2), default=500, help="of runs with more agents (default: 500)")
-    return parser
-
-
 def main(argv: list[str]) -> int:
     end = argv.index("--") if "--" in argv else len(argv)
-    options = arguments().parse_args(argv[:end])
+    parser = arguments(__doc__, CELLS, "1-3")
+    parser.add_argument("--episodes", type=whole(2), default=500, help="of runs with more agents (default: 500)")
+    options = parser.parse_args(argv[:end])
     try:
-        cells = list(dict.fromkeys(options.cells))
-        plan = plan_of(cells, options.config, read_seeds(options.seeds), options.out.absolute(), argv[end + 1 :])
+        plan = plan_of(CELLS, options.only, options.config, read_seeds(options.seeds), options.out, argv[end + 1 :])
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    everything = [run for runs in plan.values() for run in runs]
-    code = launch.run_here(everything, Namespace(engine="local", jobs=options.jobs, retries=2, cpus=None, gpus=None))
+    code = train(plan, options.jobs)
     if code:
         return code
     print(machine("mpe2", "pettingzoo"))
