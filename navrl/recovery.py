@@ -78,10 +78,10 @@ def _lost_run(reference: str, own: Fetched, others: list[Fetched]) -> LostRun:
     if not isinstance(state.get("best_score"), float) or not isinstance(state.get("elapsed"), float):
         raise CheckpointError(f"{own.path}: holds a policy and no run; evaluate it, or start a new run")
     best_score, notices = state["best_score"], []
-    is_best = about.score is not None and about.score == best_score
+    best = next((other for other in others if other.about.score == best_score), None)
+    is_best = about.score == best_score and best is None  # of equal ones the first counts
     files = [(own.path.name, own.path.read_bytes(), about, is_best)]
     if not is_best and best_score > -math.inf:
-        best = next((other for other in others if other.about.score == best_score), None)
         if best is not None:
             load(best.path)
             files.insert(0, (best.path.name, best.path.read_bytes(), best.about, True))

@@ -52,7 +52,7 @@ def numbers(tmp_path: Path, *argv: object) -> dict:
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose best checkpoint is not its last."""
     result = train(tmp_path_factory.mktemp("run"), "--lr", "0.05", "--seed", "3", "--eval_interval", "1",
-                   "--final_eval_episodes", "6")  # fmt: skip
+                   "--no_canonical_frame", "--final_eval_episodes", "6")  # fmt: skip
     about = summary(result.run_dir)
     assert result.code == 0 and about["best"]["step"] != about["final"]["step"]
     return result.run_dir

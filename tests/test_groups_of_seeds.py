@@ -138,7 +138,7 @@ def test_few_seeds_budgets_tasks_and_unfinished_runs() -> None:
     said = warnings(*seeds_of(1), *seeds_of(5, "long", total_env_steps=1_600_000), *seeds_of(5, "four", num_agents=4))
     assert said == [
         "g: 1 seed; with fewer than 5 an interval says little",
-        "budgets differ (environment steps): g 800000, long 1600000, four 800000; compare them at one step (--at)",
+        "budgets differ (environment steps): g 2400000, long 1600000, four 2400000; compare them at one step (--at)",
         "the tasks differ, rewards are not comparable: num_agents (3, 4)",
     ]
     unfinished = [*seeds_of(4), make_run("g", 5, {0: 1.0, 30: 2.0}, status="running")]

@@ -14,7 +14,8 @@ from navrl.tracking.record import read_events
 
 pytestmark = pytest.mark.usefixtures("no_code_copy")
 
-SPREAD = ("--eval_interval", "1000", "--lr_schedule", "constant")
+PLAIN = ("--lr_schedule", "constant", "--ppo_epoch_end", "null", "--critic_hidden_size", "null", "--no_canonical_frame")
+SPREAD = ("--eval_interval", "1000", *PLAIN)
 # 4 copies x 25 steps an iteration: toy tasks change with the 26th
 TOY = (*SPREAD, "--network", "mlp", "--gamma", "0.5", "--num_envs", "4", "--mini_batch_size", "1000",
        "--total_env_steps", "3000")  # fmt: skip
@@ -33,7 +34,7 @@ RUNS = {
     "explained_variance": toy("pays_by_lot", "--optimizer", "adam", "--lr", "2e-3", "--critic_lr", "0.01",
                               "--ppo_epoch", "10"),
     "reward_with_collisions": (
-        "--num_agents", "4", "--local_ratio", "0", "--lr", "7e-4", "--lr_schedule", "constant", "--num_envs", "32",
+        "--num_agents", "4", "--local_ratio", "0", "--lr", "7e-4", *PLAIN, "--num_envs", "32",
         "--hidden_size", "32", "--ppo_epoch", "3", "--eval_interval", "1", "--eval_episodes", "20",
         "--final_eval_episodes", "1", "--total_env_steps", "17600"),
 }  # fmt: skip
