@@ -147,7 +147,12 @@ def test_a_mouse_zooms_and_asks_for_values_and_a_zoom_outlives_other_choices(bro
     plot = "document.querySelector('#layer1 .plot')"
     browser.run(f"{plot}.scrollIntoView({{behavior: 'instant', block: 'center'}})")
     box = browser.run(f"{plot}.querySelector('.nsewdrag').getBoundingClientRect().toJSON()")
-    point = "(p => [p._fullLayout.xaxis.d2p(p.data.at(-1).x[4]), p._fullLayout.yaxis.d2p(p.data.at(-1).y[4])])"
+    point = """(p => {  // of the last curve, where it is farthest from all others
+        const own = p.data.at(-1), others = p.data.slice(0, -1)
+        const apart = Array.from(own.y, (y, i) => Math.min(...others.map((other) => Math.abs(other.y[i] - y)).filter(isFinite)))
+        const k = apart.indexOf(Math.max(...apart.filter(isFinite)))
+        return [p._fullLayout.xaxis.d2p(own.x[k]), p._fullLayout.yaxis.d2p(own.y[k])]
+    })"""
     x, y = browser.run(f"{point}({plot})")
     browser.mouse(("mouseMoved", box["x"] + x - 3, box["y"] + y - 3), ("mouseMoved", box["x"] + x, box["y"] + y))
     browser.wait(f"{plot}.querySelectorAll('.hoverlayer .hovertext').length")
