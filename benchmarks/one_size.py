@@ -48,7 +48,8 @@ def env_round(config: Config) -> tuple[Callable[[], Any], dict[str, float]]:
     """A rollout of the environment alone."""
     env = make_training_env(config, CPU)
     env.reset(stream_seed(config.seed, TRAIN))
-    actions = torch.randint(0, env.spec.action.size, (config.rollout_length, env.num_envs, env.spec.num_agents))
+    shape, action = (config.rollout_length, env.num_envs, env.spec.num_agents), env.spec.action
+    actions = torch.randint(0, action.size, shape) if action.kind == "discrete" else torch.rand(*shape, action.size)
 
     def play() -> None:
         for joint in actions:

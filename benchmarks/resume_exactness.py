@@ -37,7 +37,7 @@ MPE2 = ("--env_backend", "mpe2", "--num_workers")
 CURRICULUM = ("--curriculum", "--curriculum_advance_at", "200,500")
 THREADS = ("--torch_threads", "2", "--num_envs", "32", "--hidden_size", "64", "--mini_batch_size", "320",
            "--total_env_steps", str(ITERATIONS * 320))  # fmt: skip
-CONSTANT = ("--lr_schedule", "constant")
+CONSTANT = ("--lr_schedule", "constant", "--ppo_epoch_end", "null")
 
 
 def network(name: str, *flags: str) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from navrl.config_sources import load  # noqa: E402
 from navrl.faults import ConfigError  # noqa: E402
 from navrl.pipes import Parser, run_program, whole  # noqa: E402
 
+OFFICIAL = Path(__file__).resolve().parents[1] / "configs" / "train" / "mappo_official.yaml"
 # By network, what ours has to reach against a peer
 TARGETS = {("mlp", "on-policy MAPPO"): 2.0, ("mlp", "JaxMARL IPPO"): 1.0, ("gru", "JaxMARL MAPPO-RNN"): 1.0}
 SCRIPTS = {
@@ -85,7 +86,8 @@ def main(argv: list[str]) -> int:
     parser, further = arguments(), argv[end + 1 :]
     options = parser.parse_args(argv[:end])
     try:
-        load([*further], {}, validate_settings)
+        for network in options.networks:
+            load(["--config", str(OFFICIAL), "--network", network, *further], {}, validate_settings)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -248,7 +248,7 @@ class Config(BaseModel):
         larger="damps steps of parameters with tiny gradients", smaller="closer to sign descent",
     )
     ppo_epoch: int = _learner(
-        4, "Passes over each batch of experience.", ge=1, le=1000,
+        4, "Passes over each batch of experience, at the start.", ge=1, le=1000,
         larger="more learning from the same steps, slower, drifts further from the data",
         smaller="faster iterations, needs more steps",
     )
@@ -442,7 +442,8 @@ class Config(BaseModel):
               "network: entity has none; leave it false, or use network: mlp or gru")
         check(self.hidden_size % 4 == 0 or self.network != "entity", "hidden_size network",
               f"{self.hidden_size}: network: entity needs a multiple of 4")
-        check(self.critic_width % 4 == 0 or self.network != "entity", "critic_hidden_size hidden_size network",
+        check(self.critic_hidden_size is None or self.critic_hidden_size % 4 == 0 or self.network != "entity",
+              "critic_hidden_size network",
               f"{self.critic_hidden_size}: network: entity needs a multiple of 4")
         traced = "wandb" if self.trace == "weave" else self.trace
         check(traced in ("none", *self.trackers), "trace logger log_wandb", f"{self.trace} needs {traced} in logger")
@@ -499,6 +500,7 @@ class Config(BaseModel):
 
     @property
     def critic_width(self) -> int:
+        """Width of the critic's hidden layers."""
         return self.hidden_size if self.critic_hidden_size is None else self.critic_hidden_size
 
     @property
@@ -507,6 +509,7 @@ class Config(BaseModel):
 
     @property
     def final_ppo_epoch(self) -> int:
+        """Passes over the last batches of the schedule."""
         return self.ppo_epoch if self.ppo_epoch_end is None else self.ppo_epoch_end
 
     @property
@@ -531,6 +534,7 @@ class Config(BaseModel):
         """
         values = {key: _plain(getattr(self, key)) for key in SCIENCE_KEYS}
         values.update(
+            canonical_frame=self.canonical_frame and self.network != "gru",
             critic_hidden_size=self.critic_width,
             critic_lr=self.critic_learning_rate,
             lr_decay_steps=self.decay_steps,

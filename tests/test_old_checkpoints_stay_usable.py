@@ -66,7 +66,9 @@ def test_an_old_runs_own_configuration_means_what_it_meant(tmp_path: Path) -> No
     assert "optimizer" not in written
     (tmp_path / "config.yaml").write_text(written)
     (tmp_path / "mine.yaml").write_text("seed: 1\n")
-    assert load_config(["--config", str(tmp_path / "config.yaml")], {}).config.optimizer == "adam"
+    config = load_config(["--config", str(tmp_path / "config.yaml")], {}).config
+    assert config.optimizer == "adam" and not config.canonical_frame
+    assert (config.critic_width, config.final_ppo_epoch) == (config.hidden_size, config.ppo_epoch)
     assert load_config(["--config", str(tmp_path / "mine.yaml")], {}).config.optimizer == "muon"
 
 

@@ -74,7 +74,7 @@ def test_without_the_frame_it_need_not(flags) -> None:
     assert not torch.allclose(there, here @ SQUARE[1].double().T, atol=1e-2)
 
 
-def test_landmarks_lie_in_one_octant() -> None:
+def test_the_landmarks_centre_lies_in_one_octant() -> None:
     env, policy = made()
     frame = policy.frame
     assert isinstance(frame, LandmarkFrame)

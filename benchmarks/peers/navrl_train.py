@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from envs.registry import validate_settings  # noqa: E402
+from envs.seeding import TRAIN, stream_seed  # noqa: E402
 from navrl.config_sources import load  # noqa: E402
 from runners.on_policy import OnPolicyRunner  # noqa: E402
 from runners.setup import make_algorithm, make_training_env  # noqa: E402
@@ -30,7 +31,7 @@ def main() -> None:
     torch.set_num_threads(config.torch_threads)
     device = torch.device("cpu")
     env = make_training_env(config, device)
-    runner = OnPolicyRunner(config, env, make_algorithm(config, env.spec, device), config.seed)
+    runner = OnPolicyRunner(config, env, make_algorithm(config, env.spec, device), stream_seed(config.seed, TRAIN))
     for _ in range(WARM_UP):
         runner.iterate()
     begin = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import Any
 from navrl import fields
 from navrl.analysis.pulled import config_in, metadata_in, missing, outcome, run_of
 from navrl.analysis.records import LeftOut, Run
-from navrl.config import Config
+from navrl.config import EARLIER, Config
 from navrl.redaction import redact
 from navrl.tracking.client import FILES, ClientError, answered, mlflow_client
 from navrl.tracking.mlflow import PARENT_OF, STATUS, UID, mlflow_name, usable_address
@@ -70,7 +70,7 @@ def _run(client: Any, run: Any, source: str, wanted: Sequence[str] | None) -> Ru
         source=source, group=tags.get("group", ""), name=run.info.run_name or run_id,
         seed=_typed("seed", tags.get("seed", "null")),
         status="running" if running else tags.get("status") or STATES.get(run.info.status, "failed"),
-        config=config_in(_artifact(client, run_id, "config.yaml")) or _parameters(run.data),
+        config=config_in(_artifact(client, run_id, "config.yaml")) or EARLIER | _parameters(run.data),
         metadata=metadata_in(_artifact(client, run_id, "metadata.json")),
         outcome={} if running else _outcome(client, run), points=points, wanted=wanted,
     )  # fmt: skip

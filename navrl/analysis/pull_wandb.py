@@ -8,6 +8,7 @@ from typing import Any
 
 from navrl.analysis.pulled import config_in, metadata_in, missing, outcome, run_of
 from navrl.analysis.records import LeftOut, Run
+from navrl.config import EARLIER
 from navrl.tracking.client import FILES, answered, wandb_api
 from navrl.tracking.convert import from_json
 from navrl.tracking.wandb import CONFIG_FILE
@@ -55,7 +56,7 @@ def _run(run: Any, source: str, wanted: Sequence[str] | None) -> Run | LeftOut:
     status = "running" if run.state == "running" else said.get("status") or STATES.get(run.state, run.state)
     return run_of(
         source=source, group=run.group or "", name=run.name or run.id, seed=run.config.get("seed"), status=status,
-        config=config_in(_file(run, CONFIG_FILE)) or dict(run.config),
+        config=config_in(_file(run, CONFIG_FILE)) or EARLIER | dict(run.config),
         metadata=metadata_in(_file(run, "metadata.json")),
         outcome={} if status == "running" else outcome(said, SECTIONS), points=points, wanted=wanted,
     )  # fmt: skip

@@ -59,7 +59,8 @@ class EntityCritic(nn.Module):
     """MAPPO with an agent-symmetric critic: value_i = head(h_i, mean over j != i of h_j), h = entity embedding.
 
     The other agents' embeddings carry what agent i does not observe (their velocities), so the critic sees the
-    joint observation, and permuting the other agents changes nothing (deep sets, Zaheer et al. 2017).
+    joint observation, and permuting the other agents changes nothing (deep sets, Zaheer et al. 2017). Each h is in its
+    own agent's frame (``networks.frames``), where velocities have no direction that others could know.
     """
 
     def __init__(self, spec, config) -> None:

@@ -20,7 +20,7 @@ class Categorical:
     def __init__(self, logits: torch.Tensor, mask: torch.Tensor | None = None) -> None:
         if mask is not None:
             logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
-        # Over the first dimension it is vectorised, over a short last one it is not: the same bits, several times sooner
+        # Over the first dimension it is vectorised, over a short last one it is not: several times sooner
         self.log_probs = F.log_softmax(logits.movedim(-1, 0), 0).movedim(0, -1).contiguous()
 
     def sample(self, generator: torch.Generator, ranks: Ranks = ALONE) -> torch.Tensor:

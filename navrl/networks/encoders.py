@@ -26,8 +26,8 @@ class _Tanh(torch.autograd.Function):
 class Tanh(nn.Module):
     """tanh(x) = 2 sigmoid(2x) - 1, to an absolute 2e-7, written over x.
 
-    On a CPU torch's own takes four times as long. x is a layer's output that nothing else needs, and no view (writing
-    over a view costs the gradient a copy).
+    On a CPU torch's own takes four times as long. x is a layer's output that nothing else needs, at best no view
+    (writing over a view costs the gradient a copy).
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

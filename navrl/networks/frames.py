@@ -1,8 +1,8 @@
 """In which frame a policy sees and acts: the world's, or one that follows the landmarks.
 
 A task in the plane that looks the same after quarter turns and mirrorings need not be learned in eight directions.
-Every observation is brought into the one of the square's eight frames in which the landmarks' centre lies between the
-directions right and half-way up; the action taken there is brought back. So any network becomes equivariant at no cost
+Every observation is brought into the one of the square's eight frames in which the landmarks' centre lies between
+right and the diagonal; the action taken there is brought back. So any network becomes equivariant at no cost
 of its own (canonicalisation: Kaba et al. 2023, "Equivariance with learned canonicalization functions", eq. 3).
 
 A code is ``4 * swap + 2 * mirror_x + mirror_y``: mirror x, mirror y, then exchange x and y.
