@@ -15,7 +15,6 @@ Exit code: 0 · 1 a run failed · 2 bad input.
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -25,11 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from machine import machine
-from variants import ROOT, arguments, plan_of, train
+from variants import ROOT, arguments, trained
 
-from navrl.faults import ConfigError
-from navrl.launch.expand import Planned, read_seeds
+from navrl.launch.expand import Planned
 from navrl.pipes import run_program, whole
 from navrl.tracking.record import read_summary
 
@@ -76,20 +73,9 @@ def line(title: str, means: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    end = argv.index("--") if "--" in argv else len(argv)
     parser = arguments(__doc__, CELLS, "1-3")
     parser.add_argument("--episodes", type=whole(2), default=500, help="of runs with more agents (default: 500)")
-    options = parser.parse_args(argv[:end])
-    try:
-        plan = plan_of(CELLS, options.only, options.config, read_seeds(options.seeds), options.out, argv[end + 1 :])
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    code = train(plan, options.jobs)
-    if code:
-        return code
-    print(machine("mpe2", "pettingzoo"))
-    print(f"python benchmarks/other_cells.py {shlex.join(argv)}")
+    options, plan = trained(parser, CELLS, argv)
     print(f"{'cell':<26}{'seeds':>5}" + "".join(f"{name:>30}" for name in COLUMNS))
     for cell, runs in plan.items():
         print(line(cell, [read_summary(run.run_dir)["final"]["mean"] for run in runs]))

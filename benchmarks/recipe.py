@@ -11,19 +11,14 @@ Exit code: 0 · 1 a run failed · 2 bad input.
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from machine import machine
-from variants import arguments, plan_of, train
+from variants import arguments, trained
 
 from navrl.analysis.statistics import difference_of_iqm, estimate, iqm
-from navrl.faults import ConfigError
-from navrl.launch.expand import read_seeds
 from navrl.pipes import run_program
 from navrl.tracking.record import read_summary
 
@@ -67,18 +62,7 @@ def line(name: str, run_dirs: Sequence[Path], default: np.ndarray | None) -> str
 
 
 def main(argv: list[str]) -> int:
-    end = argv.index("--") if "--" in argv else len(argv)
-    options = arguments(__doc__, VARIANTS, "1-5").parse_args(argv[:end])
-    try:
-        plan = plan_of(VARIANTS, options.only, options.config, read_seeds(options.seeds), options.out, argv[end + 1 :])
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    code = train(plan, options.jobs)
-    if code:
-        return code
-    print(machine("mpe2", "pettingzoo"))
-    print(f"python benchmarks/recipe.py {shlex.join(argv)}")
+    _, plan = trained(arguments(__doc__, VARIANTS, "1-5"), VARIANTS, argv)
     titles = ("reward: IQM [95 %]", "beside default", "success", "collisions", "seconds")
     print(f"{'variant':<29}{'seeds':>5}" + "".join(f"{title:>{width}}" for title, width in zip(titles, WIDTHS)))
     reference = None

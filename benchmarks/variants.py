@@ -17,10 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 import launch  # noqa: E402
+from machine import machine  # noqa: E402
 
 from envs.registry import validate_settings  # noqa: E402
 from navrl.faults import ConfigError  # noqa: E402
-from navrl.launch.expand import Planned, expand  # noqa: E402
+from navrl.launch.expand import Planned, expand, read_seeds  # noqa: E402
 from navrl.launch.state import conflicts  # noqa: E402
 from navrl.pipes import Parser, whole  # noqa: E402
 
@@ -39,21 +40,35 @@ def arguments(description: str, variants: Mapping[str, str], seeds: str) -> Pars
     return parser
 
 
-def plan_of(
-    variants: Mapping[str, str], names: Sequence[str], config: str, seeds: Sequence[int], out: Path, further: Sequence[str]
-) -> Plan:
+def trained(parser: Parser, variants: Mapping[str, str], argv: Sequence[str]) -> tuple[Namespace, Plan]:
+    """What ``argv`` asks for, with every run finished; prints the head of the table: machine and command.
+
+    Raises SystemExit: 2 for bad input, else the launch's exit code where a run is not finished.
+    """
+    end = argv.index("--") if "--" in argv else len(argv)
+    options = parser.parse_args(argv[:end])
+    try:
+        plan = _plan_of(variants, options, argv[end + 1 :])
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    everything = [run for runs in plan.values() for run in runs]
+    code = launch.run_here(everything, Namespace(engine="local", jobs=options.jobs, retries=2, cpus=None, gpus=None))
+    if code:
+        raise SystemExit(code)
+    print(machine("mpe2", "pettingzoo"))
+    print(f"python benchmarks/{Path(sys.argv[0]).name} {shlex.join(argv)}")
+    return options, plan
+
+
+def _plan_of(variants: Mapping[str, str], options: Namespace, further: Sequence[str]) -> Plan:
     """The runs of each variant, whose words of main.py ``variants`` has. Raises ConfigError."""
-    plan = {}
-    for name in dict.fromkeys(names):
-        words = ["--processes", "1", "--run_dir", str(out.absolute()), "--group", name, *further]
-        plan[name] = expand([config], seeds, {}, [*shlex.split(variants[name]), *words], os.environ, validate_settings)
+    plan, seeds = {}, read_seeds(options.seeds)
+    for name in dict.fromkeys(options.only):
+        words = ["--processes", "1", "--run_dir", str(options.out.absolute()), "--group", name, *further]
+        words = [*shlex.split(variants[name]), *words]
+        plan[name] = expand([options.config], seeds, {}, words, os.environ, validate_settings)
     faults = [fault for runs in plan.values() for run in runs for fault in conflicts(run)]
     if faults:
         raise ConfigError(faults)
     return plan
-
-
-def train(plan: Plan, jobs: int | None) -> int:
-    """Train what is not trained; the exit code of the launch."""
-    everything = [run for runs in plan.values() for run in runs]
-    return launch.run_here(everything, Namespace(engine="local", jobs=jobs, retries=2, cpus=None, gpus=None))
