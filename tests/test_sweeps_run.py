@@ -34,15 +34,15 @@ def test_a_grid_is_run_and_its_worse_half_ends_early(tmp_path: Path) -> None:
         parameters={"lr": {"values": [3.0e-3, 1.0e-3]}, "gamma": {"value": 0.95}},
         early_terminate={"type": "hyperband", "min_iter": 2, "eta": 3},
     )  # fmt: skip
-    said = finish(worker(file, "--jobs", "1", "--", "--total_env_steps", "3000"))
+    said = finish(worker(file, "--jobs", "1", "--", "--total_env_steps", "9000"))
     better, worse = trials_of(f"sqlite:///{tmp_path}/runs/sweeps.db")
     assert (better.state, better.value) == (TrialState.COMPLETE, 3e-3), said
     assert (worse.state, worse.value) == (TrialState.PRUNED, 1e-3), said
-    assert len(better.intermediate_values) == 30 and 3 <= len(worse.intermediate_values) < 30
+    assert len(better.intermediate_values) == 90 and 3 <= len(worse.intermediate_values) < 90
     runs = records(tmp_path / "runs")
-    assert set(runs) == {"tiny/mappo_seed1_total_env_steps3e3_lr3e-3_gamma0.95",
-                         "tiny/mappo_seed1_total_env_steps3e3_lr1e-3_gamma0.95"}  # fmt: skip
-    ended = tmp_path / "runs" / "NAVRL" / "tiny" / "mappo_seed1_total_env_steps3e3_lr1e-3_gamma0.95"
+    assert set(runs) == {"tiny/mappo_seed1_total_env_steps9e3_lr3e-3_gamma0.95",
+                         "tiny/mappo_seed1_total_env_steps9e3_lr1e-3_gamma0.95"}  # fmt: skip
+    ended = tmp_path / "runs" / "NAVRL" / "tiny" / "mappo_seed1_total_env_steps9e3_lr1e-3_gamma0.95"
     assert json.loads((ended / "summary.json").read_text())["status"] == "interrupted"  # it could be gone on with
     assert list((ended / "checkpoints").glob("*.pt"))
 
