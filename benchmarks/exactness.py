@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +63,3 @@ def each_step_once(run_dir: Path, upto: int, by: int) -> bool:
     """Whether the record has a row for 0, ``by``, 2 ``by`` ... ``upto``, in this order and no other."""
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["step"] for line in lines] == list(range(0, upto + 1, by))
-
-
-def machine() -> str:
-    """One line on what this ran on."""
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "mpe2"))
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"

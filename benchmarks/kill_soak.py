@@ -23,7 +23,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from exactness import compare, each_step_once, machine
+from exactness import compare, each_step_once
+from machine import machine
 
 import mlflow_tools  # noqa: E402
 import stop_tools  # noqa: E402
@@ -183,7 +184,7 @@ def main() -> int:
             "checkpoints left that no index names": len(orphans),
         }
         differences = compare(whole, run_dir)
-    print(machine())
+    print(machine("mpe2"))
     for name, value in results.items():
         print(f"{name:<40}{value}")
     for name, value in differences.items():

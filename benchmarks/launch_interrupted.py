@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from exactness import compare, machine
+from exactness import compare
+from machine import machine
 
 from launch_tools import LAUNCH, open_records, until  # noqa: E402
 from whole_runs import run_dirs, summary, tiny_argv  # noqa: E402
@@ -88,7 +89,7 @@ def main() -> int:
         facts["runs with each step once"] = (sum([row["step"] for row in read_rows(run)] == steps for run in runs), 6)
         same = [max(compare(a, b).values()) for a, b in zip(equals, runs)]
         facts["largest difference to the runs that nobody killed"] = (max(same), 0.0)
-    print(machine())
+    print(machine("mpe2"))
     for name, (value, wanted) in facts.items():
         print(f"{name:<52}{value}{'' if value == wanted else f'   NOT {wanted}'}")
     return int(any(value != wanted for value, wanted in facts.values()))

@@ -24,7 +24,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from exactness import PARTS, ROOT, compare, machine
+from exactness import PARTS, ROOT, compare
+from machine import machine
 
 import stop_tools  # noqa: E402
 from whole_runs import metadata, run_dirs, tiny_argv, train  # noqa: E402
@@ -220,7 +221,7 @@ all rows of `metrics.jsonl` without `time` and `perf/`. After `kill -9` the run 
 
 {table(lines)}
 
-Made in {time.monotonic() - began:.0f} s by `python benchmarks/resume_exactness.py --seed {options.seed}` on {machine()}.
+Made in {time.monotonic() - began:.0f} s by `python benchmarks/resume_exactness.py --seed {options.seed}` on {machine('mpe2')}.
 The moments of signals are random: every run of the command stops at others.
 
 Conditions: the CPU, and the same number of torch threads before and after; mpe2 and the batched task, whose episodes

@@ -18,7 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from exactness import compare, each_step_once, machine
+from exactness import compare, each_step_once
+from machine import machine
 
 import mlflow_tools  # noqa: E402
 import stop_tools  # noqa: E402
@@ -94,7 +95,7 @@ def main() -> int:
         facts["processes that resumed one run"] = (sum(code == 143 for code, _ in ends), 1)
         facts["refused, for it is in use"] = (len(refused), options.runs - 1)
         facts["another one resumed and ended well"] = (resume(found[1]).code, 0)
-    print(f"{machine()}; {options.runs} processes started in {started:.2f} s, ended after {took:.0f} s")
+    print(f"{machine('mpe2')}; {options.runs} processes started in {started:.2f} s, ended after {took:.0f} s")
     for name, (value, wanted) in facts.items():
         print(f"{name:<40}{value}{'' if value == wanted else f'   NOT {wanted}'}")
     for line in refused[:1]:

@@ -19,7 +19,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from exactness import compare, machine
+from exactness import compare
+from machine import machine
 
 import stop_tools  # noqa: E402
 from whole_runs import resume, run_dirs, summary, tiny_argv, train  # noqa: E402
@@ -97,7 +98,7 @@ def main() -> int:
                 faults.append(f"{phase}: a resume is not exact")
             if published[0] < published[1]:
                 faults.append(f"{phase}: a tracker has not all")
-    print(machine())
+    print(machine("mpe2"))
     for fault in faults:
         print(f"FAULT {fault}")
     print(f"{len(faults)} faults")

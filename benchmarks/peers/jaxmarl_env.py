@@ -6,22 +6,17 @@ The observation is carried from step to step, so that the compiler cannot leave 
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import jax
 import jaxmarl
-from timing import rate, report
+from timing import rate, report, sizes
 
 EPISODE = 25
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num_agents", type=int, required=True)
-    parser.add_argument("--num_envs", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    args = parser.parse_args()
+    args = sizes(__doc__).parse_args()
     # an episode of JaxMARL ends one step after ``max_steps``
     env = jaxmarl.make("MPE_simple_spread_v3", num_agents=args.num_agents, num_landmarks=args.num_agents,
                        max_steps=EPISODE - 1)  # fmt: skip

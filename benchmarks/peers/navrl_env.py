@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import torch
-from timing import rate, report
+from timing import rate, report, sizes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -17,10 +16,7 @@ EPISODE = 25
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num_agents", type=int, required=True)
-    parser.add_argument("--num_envs", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
+    parser = sizes(__doc__)
     parser.add_argument("--continuous", action="store_true")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import platform
 import time
 from collections.abc import Callable
+
+
+def sizes(description: str | None) -> argparse.ArgumentParser:
+    """What every driver of an environment is told: ``num_agents``, ``num_envs`` and ``seconds``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--num_agents", type=int, required=True)
+    parser.add_argument("--num_envs", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    return parser
 
 
 def rate(play: Callable[[], object], env_steps: int, seconds: float) -> float:

@@ -5,21 +5,15 @@ VMAS does not reset itself; all copies are reset together after each episode. It
 
 from __future__ import annotations
 
-import argparse
-
 import torch
-from timing import rate, report
+from timing import rate, report, sizes
 from vmas import make_env
 
 EPISODE = 25
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num_agents", type=int, required=True)
-    parser.add_argument("--num_envs", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
-    args = parser.parse_args()
+    args = sizes(__doc__).parse_args()
     torch.set_num_threads(1)
     env = make_env("simple_spread", args.num_envs, device="cpu", continuous_actions=False, seed=0,
                    n_agents=args.num_agents)  # fmt: skip
